@@ -23,7 +23,8 @@ void qp_free(void *p);
 char *qp_strdup(const char *s);
 char *qp_strndup(const char *s, size_t n);
 
-/* qp_malloc / qp_calloc that report QP_ENOMEM naming `what`. *out is void ** in disguise: pass the address of a pointer. */
+/* qp_malloc / qp_calloc that report QP_ENOMEM naming `what`. *out is void ** in disguise: pass the address of a
+ * pointer. */
 qp_status qp_new(void *out, size_t n, size_t size, const char *what, qp_err *err);
 
 /* Test hooks. After qp_alloc_fail_after(n) the n-th following allocation (n >= 1) fails, and later ones succeed again;

@@ -7,6 +7,7 @@
 /* Monotonic nanoseconds. */
 uint64_t qp_clock_ns(void);
 
-/* Seconds since 1970, or the value of QP_FAKE_NOW (seconds) where that is set: templates and tests read the date here. */
+/* Seconds since 1970, or the value of QP_FAKE_NOW (seconds) where that is set: templates and tests read the date here.
+ */
 int64_t qp_clock_unix(void);
 #endif

@@ -7,8 +7,9 @@
 
 const char *qp_status_name(qp_status st)
 {
-    static const char *const names[] = {"ok",          "invalid argument",  "limit exceeded", "unsupported",  "i/o error",
-                                        "bad format",  "out of memory",     "cancelled",      "device error", "internal error"};
+    static const char *const names[] = {"ok",           "invalid argument", "limit exceeded", "unsupported",
+                                        "i/o error",    "bad format",       "out of memory",  "cancelled",
+                                        "device error", "internal error"};
     return (unsigned)st < sizeof names / sizeof *names ? names[st] : "unknown status";
 }
 

@@ -8,7 +8,8 @@
 #include <stdint.h>
 
 /* Decodes the code point at s[0], n >= 1 bytes available. Returns its length 1..4 and sets *cp; for invalid input
- * returns the length of the maximal ill-formed subpart (Unicode 3.9, as Python's errors="replace") and sets *cp = -1. */
+ * returns the length of the maximal ill-formed subpart (Unicode 3.9, as Python's errors="replace") and sets *cp = -1.
+ */
 size_t qp_utf8_decode(const char *s, size_t n, int32_t *cp);
 
 /* Writes cp (0..0x10FFFF) to out[4]; returns the length. */

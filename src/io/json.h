@@ -21,8 +21,8 @@ qp_status qp_json_parse(json_t **out, const char *data, size_t n, const char *na
 /* The same for a file, at most QP_MAX_JSON_BYTES long. */
 qp_status qp_json_load(json_t **out, const char *path, qp_err *err);
 
-/* Integer member `key` of obj in [lo, hi]. When the key is absent or null: *out = fallback if has_fallback, else an error.
- * A float with an integral value is accepted. `where` is the file's name for messages. */
+/* Integer member `key` of obj in [lo, hi]. When the key is absent or null: *out = fallback if has_fallback, else an
+ * error. A float with an integral value is accepted. `where` is the file's name for messages. */
 qp_status qp_json_get_u32(const json_t *obj, const char *key, uint32_t lo, uint32_t hi, bool has_fallback,
                           uint32_t fallback, uint32_t *out, const char *where, qp_err *err);
 
@@ -31,7 +31,8 @@ qp_status qp_json_get_f64(const json_t *obj, const char *key, bool has_fallback,
                           const char *where, qp_err *err);
 
 /* Boolean member; absent or null gives fallback; another type is an error. */
-qp_status qp_json_get_bool(const json_t *obj, const char *key, bool fallback, bool *out, const char *where, qp_err *err);
+qp_status qp_json_get_bool(const json_t *obj, const char *key, bool fallback, bool *out, const char *where,
+                           qp_err *err);
 
 /* String member, borrowed from obj; absent or null gives fallback (may be NULL); another type is an error. */
 qp_status qp_json_get_str(const json_t *obj, const char *key, const char *fallback, const char **out, const char *where,

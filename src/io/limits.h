@@ -11,7 +11,7 @@
 #define QP_MAX_TENSORS ((size_t)1 << 22)
 #define QP_MAX_LAYERS 1024
 #define QP_MAX_EXPERTS 4096
-#define QP_MAX_DIM ((uint32_t)1 << 24)   /* any width, head count times head size included */
+#define QP_MAX_DIM ((uint32_t)1 << 24) /* any width, head count times head size included */
 #define QP_MAX_VOCAB ((uint32_t)1 << 24)
 #define QP_MAX_POSITION ((uint32_t)1 << 30)
 #endif

@@ -1,5 +1,5 @@
-/* A cursor over untrusted bytes. Every read checks; after the first failed read `failed` stays set and all further reads
- * give zeros, so a parser may check after a group of reads. No other code advances a pointer into a file. */
+/* A cursor over untrusted bytes. Every read checks; after the first failed read `failed` stays set and all further
+ * reads give zeros, so a parser may check after a group of reads. No other code advances a pointer into a file. */
 #ifndef QP_IO_READER_H
 #define QP_IO_READER_H
 

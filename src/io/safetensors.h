@@ -1,7 +1,8 @@
 /* A checkpoint folder: all *.safetensors files in it, mapped, with their headers checked and merged.
  *
- * model.safetensors.index.json is not trusted and not needed: every shard's own header is read (packs hold MTP modules in
- * files that no index names). The same tensor in two shards is an error. Data stays in the mappings; nothing is copied. */
+ * model.safetensors.index.json is not trusted and not needed: every shard's own header is read (packs hold MTP modules
+ * in files that no index names). The same tensor in two shards is an error. Data stays in the mappings; nothing is
+ * copied. */
 #ifndef QP_IO_SAFETENSORS_H
 #define QP_IO_SAFETENSORS_H
 
@@ -13,8 +14,21 @@
 #include <stdint.h>
 
 typedef enum qp_dtype {
-    QP_DT_BOOL, QP_DT_U8, QP_DT_I8, QP_DT_I16, QP_DT_U16, QP_DT_I32, QP_DT_U32, QP_DT_I64, QP_DT_U64,
-    QP_DT_F16, QP_DT_BF16, QP_DT_F32, QP_DT_F64, QP_DT_F8_E4M3, QP_DT_F8_E5M2
+    QP_DT_BOOL,
+    QP_DT_U8,
+    QP_DT_I8,
+    QP_DT_I16,
+    QP_DT_U16,
+    QP_DT_I32,
+    QP_DT_U32,
+    QP_DT_I64,
+    QP_DT_U64,
+    QP_DT_F16,
+    QP_DT_BF16,
+    QP_DT_F32,
+    QP_DT_F64,
+    QP_DT_F8_E4M3,
+    QP_DT_F8_E5M2
 } qp_dtype;
 
 /* "BF16", "I16", ...: the spelling of the safetensors header. Never NULL. */
@@ -34,14 +48,15 @@ typedef struct qp_tensor {
 typedef struct qp_checkpoint qp_checkpoint;
 
 /* Opens every *.safetensors in dir. Errors name the file and the thing: truncated, overlapping or out-of-range
- * data_offsets, unknown dtype, shape and size that disagree, header over the limit, duplicate names. Thread-safe to read. */
+ * data_offsets, unknown dtype, shape and size that disagree, header over the limit, duplicate names. Thread-safe to
+ * read. */
 qp_status qp_checkpoint_open(qp_checkpoint **out, const char *dir, qp_err *err);
 void qp_checkpoint_close(qp_checkpoint *c);
 
 size_t qp_checkpoint_n_tensors(const qp_checkpoint *c);
-const qp_tensor *qp_checkpoint_at(const qp_checkpoint *c, size_t i);              /* sorted by name */
-const qp_tensor *qp_checkpoint_find(const qp_checkpoint *c, const char *name);    /* NULL when absent */
-size_t qp_checkpoint_file_bytes(const qp_checkpoint *c);                          /* sum of the shards' sizes */
+const qp_tensor *qp_checkpoint_at(const qp_checkpoint *c, size_t i);           /* sorted by name */
+const qp_tensor *qp_checkpoint_find(const qp_checkpoint *c, const char *name); /* NULL when absent */
+size_t qp_checkpoint_file_bytes(const qp_checkpoint *c);                       /* sum of the shards' sizes */
 const char *qp_checkpoint_dir(const qp_checkpoint *c);
 
 /* "[320, 1088, 64]" in out; always terminated. Returns out. */

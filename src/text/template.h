@@ -14,7 +14,13 @@ typedef struct qp_template qp_template;
 
 /* Class of a template error, as the reference environment raises it. */
 typedef enum qp_template_error {
-    QP_TE_NONE, QP_TE_SYNTAX, QP_TE_RAISE, QP_TE_UNDEFINED, QP_TE_SECURITY, QP_TE_RUNTIME, QP_TE_LIMIT
+    QP_TE_NONE,
+    QP_TE_SYNTAX,
+    QP_TE_RAISE,
+    QP_TE_UNDEFINED,
+    QP_TE_SECURITY,
+    QP_TE_RUNTIME,
+    QP_TE_LIMIT
 } qp_template_error;
 
 typedef struct qp_template_limits {
@@ -28,13 +34,14 @@ typedef struct qp_template_limits {
 qp_status qp_template_new(qp_template **out, const char *source, size_t n, qp_template_error *kind, qp_err *err);
 void qp_template_free(qp_template *t);
 
-/* Renders with the members of the JSON object `context` as variables. Messages' values are read, never changed. now_unix
- * is the time strftime_now sees. The text is appended to out. Errors: QP_EINVAL (raise, undefined, security, runtime;
- * err->msg is the message alone for raise_exception), QP_ELIMIT, QP_ENOMEM; *kind (may be NULL) says which. Thread-safe. */
+/* Renders with the members of the JSON object `context` as variables. Messages' values are read, never changed.
+ * now_unix is the time strftime_now sees. The text is appended to out. Errors: QP_EINVAL (raise, undefined, security,
+ * runtime; err->msg is the message alone for raise_exception), QP_ELIMIT, QP_ENOMEM; *kind (may be NULL) says which.
+ * Thread-safe. */
 qp_status qp_template_render(const qp_template *t, const json_t *context, int64_t now_unix,
                              const qp_template_limits *limits, qp_buf *out, qp_template_error *kind, qp_err *err);
 
-/* True when the template handles message content given as a list of parts (it iterates content, or tests whether it is a
- * string): vLLM's content format "openai" instead of "string". */
+/* True when the template handles message content given as a list of parts (it iterates content, or tests whether it is
+ * a string): vLLM's content format "openai" instead of "string". */
 bool qp_template_wants_content_parts(const qp_template *t);
 #endif

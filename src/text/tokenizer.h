@@ -48,8 +48,8 @@ int32_t qp_tokenizer_id(const qp_tokenizer *t, const char *token, size_t len);
 const char *qp_tokenizer_token(const qp_tokenizer *t, int32_t id, size_t *len);
 bool qp_tokenizer_is_special(const qp_tokenizer *t, int32_t id);
 
-/* The bytes that id stands for inside running text (byte-level symbols mapped back, <0x41> as its byte, U+2581 as space);
- * a special token contributes its own spelling. Appended to out. Used for logprobs and grammar masks. */
+/* The bytes that id stands for inside running text (byte-level symbols mapped back, <0x41> as its byte, U+2581 as
+ * space); a special token contributes its own spelling. Appended to out. Used for logprobs and grammar masks. */
 qp_status qp_tokenizer_token_bytes(const qp_tokenizer *t, int32_t id, qp_buf *out, qp_err *err);
 
 /* Streaming: ids in, text out as soon as it is certain. A zeroed qp_detok with t and skip_special set is ready. */
