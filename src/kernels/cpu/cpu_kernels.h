@@ -17,17 +17,11 @@
 
 #include "base/cpu.h"
 #include "base/err.h"
+#include "kernels/kernel_types.h"
 #include "quant/exl3_types.h"
 
 #include <stddef.h>
 #include <stdint.h>
-
-typedef enum qp_wtype { QP_W_F32, QP_W_F16, QP_W_BF16 } qp_wtype; /* element type of a dense weight or a cache */
-
-static inline size_t qp_wtype_bytes(qp_wtype t)
-{
-    return t == QP_W_F32 ? 4 : 2;
-}
 
 /* One sequence, one kv head: n_q new queries (rows) of n_group query heads against its cached keys. */
 typedef struct qp_attn_args {
