@@ -47,10 +47,15 @@ typedef struct qp_tensor {
 
 typedef struct qp_checkpoint qp_checkpoint;
 
-/* Opens every *.safetensors in dir. Errors name the file and the thing: truncated, overlapping or out-of-range
- * data_offsets, unknown dtype, shape and size that disagree, header over the limit, duplicate names. Thread-safe to
- * read. */
+/* Opens every *.safetensors in dir; dir may also name one such file. Names that begin with '.' are passed over. Errors
+ * name the file and the thing: truncated, overlapping or out-of-range data_offsets, bytes that no tensor owns, data
+ * that is not aligned to its element size, unknown dtype, shape and size that disagree, header over the limit,
+ * duplicate names (with both files). Thread-safe to read. */
 qp_status qp_checkpoint_open(qp_checkpoint **out, const char *dir, qp_err *err);
+
+/* The same for one file's bytes in memory, which must outlive the checkpoint; name stands in messages and in
+ * qp_tensor.file. */
+qp_status qp_checkpoint_open_bytes(qp_checkpoint **out, const void *data, size_t len, const char *name, qp_err *err);
 void qp_checkpoint_close(qp_checkpoint *c);
 
 size_t qp_checkpoint_n_tensors(const qp_checkpoint *c);
