@@ -41,7 +41,7 @@ void *qp_malloc(size_t size)
     unsigned char *p = aligned_alloc(64, total);
     if (!p) return NULL;
     memcpy(p, &size, sizeof size);
-    size_t live = live_atomic += size, peak = peak_atomic;
+    size_t live = atomic_fetch_add(&live_atomic, size) + size, peak = peak_atomic;
     while (live > peak && !atomic_compare_exchange_weak(&peak_atomic, &peak, live)) {
     }
     return p + HEADER;

@@ -20,7 +20,7 @@ void qp_cpu_features_read(qp_cpu_features *out)
 {
     unsigned a, b, c, d;
     memset(out, 0, sizeof *out);
-    if (__get_cpuid_max(0x80000000u, NULL) >= 0x80000004u)
+    if ((unsigned)__get_cpuid_max(0x80000000u, NULL) >= 0x80000004u)
         for (unsigned i = 0; i < 3; i++) {
             unsigned r[4];
             __cpuid(0x80000002u + i, r[0], r[1], r[2], r[3]);
