@@ -1,0 +1,85 @@
+/* quantpack: the program. Picks the command; everything else is in cmd_*.c. */
+#include "cli/cmd.h"
+#include "cli/options.h"
+#include "cli/term.h"
+
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+
+typedef struct {
+    const char *name, *summary;
+    int (*run)(int argc, char **argv);
+} command;
+
+/* Ends with an entry without a name. */
+static const command commands[] = {
+    {NULL, NULL, NULL},
+};
+
+enum { N_COMMANDS = sizeof commands / sizeof commands[0] - 1 };
+
+static void print_help(void)
+{
+    printf("quantpack " QP_VERSION ": run quantized large language models on this machine\n\n"
+           "usage: quantpack COMMAND [arguments] [options]\n\ncommands:\n");
+    for (size_t i = 0; commands[i].name; i++) printf("  %-10s %s\n", commands[i].name, commands[i].summary);
+    printf("  %-10s %s\n  %-10s %s\n", "help", "this text, or `help COMMAND`", "version",
+           "the version (also --version)");
+    printf("\n`quantpack COMMAND --help` has a command's options and examples.\n"
+           "\nexamples:\n"
+           "  quantpack import model.gguf models/mine        make a model folder from a GGUF file\n"
+           "  quantpack generate models/mine -p \"Why is the sky blue?\"\n"
+           "  quantpack chat models/mine                     talk to it\n"
+           "  quantpack plan models/mine --max-model-len 8192   what memory that would take\n"
+           "\nenvironment: QP_CPU=ref|avx2|avx512|vnni takes kernels of that level instead of the best.\n"
+           "exit codes: 0 done, 1 failed, 2 usage, 130 interrupted, 141 the reader of the output went away\n");
+}
+
+static const command *find(const char *name)
+{
+    for (size_t i = 0; commands[i].name; i++)
+        if (strcmp(commands[i].name, name) == 0) return &commands[i];
+    return NULL;
+}
+
+static int unknown(const char *name)
+{
+    const char *words[N_COMMANDS + 2];
+    for (size_t i = 0; commands[i].name; i++) words[i] = commands[i].name;
+    words[N_COMMANDS] = "help";
+    words[N_COMMANDS + 1] = "version";
+    const char *near = qp_nearest(name + strspn(name, "-"), words, N_COMMANDS + 2);
+    fprintf(stderr, "quantpack: no %s %s", name[0] == '-' ? "option" : "command", name);
+    if (near) fprintf(stderr, "; did you mean %s%s?", name[0] == '-' ? "--" : "", near);
+    fprintf(stderr, "\n`quantpack --help` lists the commands.\n");
+    return QP_EXIT_USAGE;
+}
+
+int main(int argc, char **argv)
+{
+    qp_term_init();
+    if (argc < 2) {
+        print_help();
+        qp_out_finish(QP_EXIT_OK);
+        return QP_EXIT_USAGE;
+    }
+    const char *name = argv[1];
+    bool help = strcmp(name, "help") == 0 || strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0;
+    if (help && argc == 2) {
+        print_help();
+        return qp_out_finish(QP_EXIT_OK);
+    }
+    if (strcmp(name, "--version") == 0 || strcmp(name, "version") == 0) {
+        qp_out_printf("quantpack %s\n", QP_VERSION);
+        return qp_out_finish(QP_EXIT_OK);
+    }
+    const command *c = find(help ? argv[2] : name);
+    if (!c) return unknown(help ? argv[2] : name);
+    if (help) {
+        char flag[] = "--help";
+        char *args[] = {argv[2], flag, NULL};
+        return qp_out_finish(c->run(2, args));
+    }
+    return qp_out_finish(c->run(argc - 1, argv + 1));
+}

@@ -1,0 +1,59 @@
+/* The terminal: results on stdout, notes and progress on stderr, Ctrl-C as a flag. */
+#ifndef QP_CLI_TERM_H
+#define QP_CLI_TERM_H
+
+#include "base/err.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* Exit code when the reader of stdout went away, as for a program that SIGPIPE ends. */
+enum { QP_EXIT_PIPE = 141 };
+
+/* From here on the first Ctrl-C sets a flag and a second one ends the program at once; SIGPIPE is ignored, writes to a
+ * closed pipe are noticed by qp_out_failed. */
+void qp_term_init(void);
+
+/* Whether Ctrl-C was pressed; qp_term_clear_interrupt forgets it and arms the first-time behaviour again. */
+bool qp_term_interrupted(void);
+void qp_term_clear_interrupt(void);
+
+bool qp_term_is_tty(int fd);
+
+/* Results. Written text is shown at once when stdout is a terminal or after qp_out_flush. */
+void qp_out_write(const void *data, size_t n);
+void qp_out_printf(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+void qp_out_flush(void);
+
+/* True once a write to stdout has failed: a long command stops then. */
+bool qp_out_failed(void);
+
+/* Flushes stdout and gives the program's exit code: `code`, or QP_EXIT_PIPE / QP_EXIT_FAILURE (with a message) when
+ * output was lost. */
+int qp_out_finish(int code);
+
+/* "quantpack: <message>" on stderr. */
+void qp_note(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+
+/* Prints err and returns the exit code that belongs to it (QP_EXIT_INTERRUPTED for QP_ECANCELLED, else
+ * QP_EXIT_FAILURE). */
+int qp_report(const qp_err *err);
+
+/* Progress of something that may take over a second: nothing is shown before that; then a bar with rate and remaining
+ * time on a terminal, a plain line every few seconds elsewhere. */
+typedef struct qp_progress {
+    const char *label, *unit; /* borrowed: "importing", "MB" */
+    double total;             /* in units; 0: not known */
+    uint64_t start_ns, shown_ns;
+    bool shown;
+} qp_progress;
+
+void qp_progress_start(qp_progress *p, const char *label, const char *unit, double total);
+void qp_progress_update(qp_progress *p, double done);
+void qp_progress_end(qp_progress *p, double done);
+
+/* "12.3 MB" style text of a byte count (decimal units) in out[cap]; returns out. */
+char *qp_bytes_text(double bytes, char *out, size_t cap);
+
+#endif
