@@ -373,7 +373,7 @@ static qp_status open_files(qp_checkpoint *c, qp_err *err)
 
 static qp_status checkpoint_new(qp_checkpoint **out, const char *dir, qp_err *err)
 {
-    qp_checkpoint *c;
+    qp_checkpoint *c = NULL;
     QP_TRY(qp_new(&c, 1, sizeof *c, dir, err));
     qp_arena_init(&c->arena, 0);
     c->dir = qp_strdup(dir);
@@ -387,7 +387,7 @@ static qp_status checkpoint_new(qp_checkpoint **out, const char *dir, qp_err *er
 
 qp_status qp_checkpoint_open(qp_checkpoint **out, const char *dir, qp_err *err)
 {
-    qp_checkpoint *c;
+    qp_checkpoint *c = NULL;
     QP_TRY(checkpoint_new(&c, dir, err));
     qp_status st = open_files(c, err);
     if (st == QP_OK) st = finish(c, err);
@@ -401,7 +401,7 @@ qp_status qp_checkpoint_open(qp_checkpoint **out, const char *dir, qp_err *err)
 
 qp_status qp_checkpoint_open_bytes(qp_checkpoint **out, const void *data, size_t len, const char *name, qp_err *err)
 {
-    qp_checkpoint *c;
+    qp_checkpoint *c = NULL;
     QP_TRY(checkpoint_new(&c, name, err));
     qp_status st = add_file(c, data, len, c->dir, err);
     if (st == QP_OK) st = finish(c, err);

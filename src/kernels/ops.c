@@ -6,7 +6,8 @@
 qp_vec qp_step_vec(qp_step *s, uint32_t rows, uint32_t cols)
 {
     size_t ld = qp_round_up(cols, 16), bytes = ld * rows * sizeof(float);
-    qp_vec v = {s->dry ? NULL : (float *)(void *)(s->scratch + s->used), rows, cols, ld};
+    static float dry_data[16]; /* an address for the dry pass; never read or written */
+    qp_vec v = {s->dry ? dry_data : (float *)(void *)(s->scratch + s->used), rows, cols, ld};
     s->used += bytes;
     if (s->used > s->peak) s->peak = s->used;
     return v;
