@@ -1,0 +1,7 @@
+/* EXL3 kernels, level avx2: inherits all of the level below. */
+#include "kernels/cpu/cpu_kernels.h"
+
+void qp_cpu_fill_exl3_avx2(qp_cpu_kernels *k)
+{
+    (void)k;
+}
