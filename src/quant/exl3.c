@@ -238,9 +238,8 @@ qp_status qp_exl3_bind(qp_exl3 *out, const qp_checkpoint *c, const char *key, ui
         return qp_fail(err, QP_EFORMAT, "%s: shape %s, must be [in/16, out/16, 16*bits]", t->name,
                        qp_tensor_shape_str(t, s, sizeof s));
     if (!qp_exl3_words_ok(t->shape[2]))
-        return qp_fail(err, QP_EFORMAT,
-                       "%s: shape %s, last dimension must be 16*bits with bits 1..8, 1.5, 2.5 or 3.5", t->name,
-                       qp_tensor_shape_str(t, s, sizeof s));
+        return qp_fail(err, QP_EFORMAT, "%s: shape %s, last dimension must be 16*bits with bits 1..8, 1.5, 2.5 or 3.5",
+                       t->name, qp_tensor_shape_str(t, s, sizeof s));
     QP_TRY(bind_dim(&r.n_in, t, 0, n_in_true, "input", err));
     QP_TRY(bind_dim(&r.n_out, t, 1, n_out_true, "output", err));
     r.n_in_true = n_in_true;
@@ -295,8 +294,9 @@ qp_status qp_exl3_rows_bind(qp_exl3_rows *out, const qp_checkpoint *c, const cha
     r.n_groups = (n_cols + 255) / 256;
     const uint64_t words = t->shape[1], per_group = words / r.n_groups;
     if (words % r.n_groups || per_group % 16 != 1 || per_group < 17 || per_group > 129)
-        return qp_fail(err, QP_EFORMAT, "%s: shape %s, rows of %u columns must have %u * (1 + 16*bits) words, bits 1..8",
-                       t->name, qp_tensor_shape_str(t, s, sizeof s), n_cols, r.n_groups);
+        return qp_fail(err, QP_EFORMAT,
+                       "%s: shape %s, rows of %u columns must have %u * (1 + 16*bits) words, bits 1..8", t->name,
+                       qp_tensor_shape_str(t, s, sizeof s), n_cols, r.n_groups);
     if (t->shape[0] < n_rows_min || t->shape[0] == 0 || t->shape[0] > QP_MAX_VOCAB)
         return qp_fail(err, QP_EFORMAT, "%s: shape %s, must have %u to %u rows", t->name,
                        qp_tensor_shape_str(t, s, sizeof s), n_rows_min ? n_rows_min : 1, QP_MAX_VOCAB);

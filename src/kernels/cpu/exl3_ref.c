@@ -116,8 +116,7 @@ static void mul_f32(float *yh, size_t ldy, const qp_exl3 *t, size_t tile0, size_
             for (size_t kt = 0; kt < n_kt; kt++) {
                 qp_exl3_tile_states(t->trellis + (kt * n_nt + nt) * t->n_words, t->n_words, states);
                 for (unsigned i = 0; i < 256; i++)
-                    w[qp_exl3_tile_row(i)][qp_exl3_tile_col(i)] =
-                        qp_f16_to_f32(qp_exl3_value(t->codebook, states[i]));
+                    w[qp_exl3_tile_row(i)][qp_exl3_tile_col(i)] = qp_f16_to_f32(qp_exl3_value(t->codebook, states[i]));
                 for (size_t m = 0; m < n_m; m++)
                     for (unsigned k = 0; k < 16; k++)
                         for (unsigned n = 0; n < 16; n++)
