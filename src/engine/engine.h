@@ -93,6 +93,9 @@ void qp_engine_cancel(qp_engine *e, uint64_t id);
  * (QP_EINTERNAL); what goes wrong with one request ends that request alone through on_finish. */
 qp_status qp_engine_step(qp_engine *e, size_t *n_left, qp_err *err);
 
+/* Calls trace with intermediate values of every following step (kernels/step.h); NULL: off. For tests and tools. */
+void qp_engine_set_trace(qp_engine *e, void (*trace)(void *arg, const char *what, uint32_t il, qp_vec x), void *arg);
+
 typedef struct qp_engine_stats {
     uint64_t n_steps, n_prefill_tokens, n_decode_tokens;
     uint64_t step_ns;    /* time inside steps */

@@ -13,7 +13,7 @@ typedef struct qp_logit_bias {
     float bias;
 } qp_logit_bias;
 
-/* The order is: logit_bias, repetition / frequency / presence penalty, temperature, top_k, top_p, min_p.
+/* The order is vLLM's: logit_bias, repetition, frequency and presence penalty, temperature, min_p, top_k, top_p.
  * qp_sampling_default() gives values that change nothing. */
 typedef struct qp_sampling {
     float temperature;                         /* 0: greedy, the lowest id on ties */
