@@ -7,6 +7,7 @@
 
 #include <math.h>
 #include <pthread.h>
+#include <string.h>
 
 static void install(void)
 {
@@ -124,4 +125,24 @@ qp_status qp_json_get_str(const json_t *obj, const char *key, const char *fallba
     if (!json_is_string(v)) return qp_fail(err, QP_EFORMAT, "%s: \"%s\" is not a string", where, key);
     *out = json_string_value(v);
     return QP_OK;
+}
+
+void qp_json_add_str(qp_buf *out, const char *s, size_t n)
+{
+    static const char from[] = "\"\\\b\f\n\r\t", to[] = "\"\\bfnrt";
+    size_t start = 0;
+    qp_buf_addc(out, '"');
+    for (size_t i = 0; i < n; i++) {
+        unsigned char c = (unsigned char)s[i];
+        if (c >= 0x20 && c != '"' && c != '\\') continue;
+        qp_buf_add(out, s + start, i - start);
+        start = i + 1;
+        const char *at = c ? strchr(from, c) : NULL;
+        if (at)
+            qp_buf_printf(out, "\\%c", to[at - from]);
+        else
+            qp_buf_printf(out, "\\u%04x", c);
+    }
+    qp_buf_add(out, s + start, n - start);
+    qp_buf_addc(out, '"');
 }

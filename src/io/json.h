@@ -4,6 +4,7 @@
 #ifndef QP_IO_JSON_H
 #define QP_IO_JSON_H
 
+#include "base/buf.h"
 #include "base/err.h"
 
 #include <jansson.h>
@@ -37,4 +38,7 @@ qp_status qp_json_get_bool(const json_t *obj, const char *key, bool fallback, bo
 /* String member, borrowed from obj; absent or null gives fallback (may be NULL); another type is an error. */
 qp_status qp_json_get_str(const json_t *obj, const char *key, const char *fallback, const char **out, const char *where,
                           qp_err *err);
+
+/* Appends the JSON string of n bytes of valid UTF-8, quotes included; only what JSON demands is escaped. */
+void qp_json_add_str(qp_buf *out, const char *s, size_t n);
 #endif
