@@ -1,5 +1,6 @@
 /* quantpack: the program. Picks the command; everything else is in cmd_*.c. */
 #include "cli/cmd.h"
+#include "cli/cmd_import.h"
 #include "cli/options.h"
 #include "cli/term.h"
 
@@ -14,6 +15,7 @@ typedef struct {
 
 /* Ends with an entry without a name. */
 static const command commands[] = {
+    {"import", "make a model folder from a GGUF file", qp_cmd_import},
     {NULL, NULL, NULL},
 };
 

@@ -81,7 +81,7 @@ static qp_status build_header(qp_buf *b, const char *path, const qp_tensor *tens
     if (n_meta) add_metadata(b, meta, n_meta);
     for (size_t i = 0; i < n; i++) {
         const qp_tensor *t = &tensors[i];
-        size_t bytes, end;
+        size_t bytes = 0, end;
         QP_TRY(tensor_bytes(t, path, &bytes, err));
         if (!qp_add_ok(at, bytes, &end)) return qp_fail(err, QP_EINVAL, "%s: its size overflows 64 bits", path);
         if (bytes && at % qp_dtype_bytes(t->dtype))
@@ -172,7 +172,7 @@ qp_status qp_safetensors_write(const char *path, const qp_tensor *tensors, size_
     QP_TRY(qp_tensor_writer_open(&w, path, tensors, n, meta, n_meta, err));
     qp_status st = QP_OK;
     for (size_t i = 0; i < n && st == QP_OK; i++) {
-        size_t bytes;
+        size_t bytes = 0;
         st = tensor_bytes(&tensors[i], path, &bytes, err);
         if (st == QP_OK) st = qp_tensor_writer_write(w, tensors[i].data, bytes, err);
     }
