@@ -1,7 +1,10 @@
-/* The avx2 level of everything but EXL3. So far it inherits all of it. */
-#include "kernels/cpu/cpu_kernels.h"
+/* The avx2 level of everything but EXL3: base_simd.h, dense_simd.h and attention_simd.h. */
+#include "kernels/cpu/base_simd.h"
+#include "kernels/cpu/levels.h"
 
 void qp_cpu_fill_base_avx2(qp_cpu_kernels *k)
 {
-    (void)k;
+    fill_rows(k);
+    qp_cpu_fill_dense_avx2(k);
+    qp_cpu_fill_attention_avx2(k);
 }

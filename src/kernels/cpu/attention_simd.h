@@ -1,0 +1,392 @@
+/* Attention over simd16.h. Included by attention_avx2.c and attention_avx512.c alone.
+ *
+ * A row is one query of one head. Up to ROWS rows go through the keys together, block by block; in a block, groups of
+ * TILE_R rows share each loaded key (scores, TILE_K keys at a time) and each loaded value (TILE_D vectors at a time).
+ * With one group the cache is read as stored; with more, keys and values are first widened to fp32 in pieces that
+ * stay in L1. A score, a maximum, a probability and an output element take the same operations in the same order in
+ * every one of these ways, so neither the other rows nor the chunking change a bit. Keys that a row does not see are
+ * left out of its sums, not multiplied by zero: their slots may hold anything. */
+#include "kernels/cpu/levels.h"
+#include "kernels/cpu/simd16.h"
+
+#include <math.h>
+#include <string.h>
+
+#if defined(__AVX512F__)
+enum { TILE_R = 4, TILE_K = 4, TILE_D = 4 };
+#else
+enum { TILE_R = 2, TILE_K = 2, TILE_D = 2 };
+#endif
+
+enum {
+    LANES = 16,
+    BLOCK = 64,
+    ROWS = 64,    /* rows that share the widening of a block */
+    K_PIECE = 16, /* keys widened at a time: 8 KB at head_dim 128 */
+    V_PIECE = TILE_D * LANES,
+    HEAD_MAX = 512,
+    ACC = (TILE_R * TILE_K + 7) / 8 * 8
+};
+
+typedef struct att_scratch {
+    float s[ROWS][BLOCK]; /* scores, then probabilities, of the current block */
+    float wide[K_PIECE * HEAD_MAX];
+    const unsigned char *key[BLOCK]; /* its keys; where no row looks, the nearest key that one sees */
+    const unsigned char *piece[BLOCK];
+    const float *q[ROWS];
+    float *o[ROWS];
+    float m[ROWS], l[ROWS], fall[ROWS];
+    unsigned lo[ROWS], hi[ROWS]; /* the keys of the block that the row sees; none: lo >= hi */
+} att_scratch;
+
+QP_INLINE v16 load_kv(const unsigned char *p, int type, size_t left)
+{
+    const float *f = (const float *)(const void *)p;
+    if (type == QP_W_F32) return vs_load_n(f, left);
+    if (left >= LANES) return type == QP_W_F16 ? vs_from_f16(p) : vs_from_bf16(p);
+    return type == QP_W_F16 ? vs_from_f16_m(p, m16_first(left)) : vs_from_bf16_m(p, m16_first(left));
+}
+
+/* ---- scores of rows x TILE_K keys: s[r * BLOCK + key] ---- */
+
+QP_INLINE void score_tile(int rows, int type, const float *const *q, const unsigned char *const *key, size_t head_dim,
+                          float *s)
+{
+    const size_t size = type == QP_W_F32 ? 4 : 2;
+    v16 acc[ACC];
+    float total[ACC];
+    size_t d = 0;
+#pragma GCC unroll 16
+    for (int i = 0; i < ACC; i++) acc[i] = vs_set(0);
+    for (; d + LANES <= head_dim; d += LANES) {
+        v16 k[TILE_K];
+#pragma GCC unroll 4
+        for (int j = 0; j < TILE_K; j++) k[j] = load_kv(key[j] + d * size, type, LANES);
+#pragma GCC unroll 4
+        for (int r = 0; r < rows; r++) {
+            const v16 x = vs_load(q[r] + d);
+#pragma GCC unroll 4
+            for (int j = 0; j < TILE_K; j++) acc[r * TILE_K + j] = vs_fma(x, k[j], acc[r * TILE_K + j]);
+        }
+    }
+    if (d < head_dim) {
+        const m16 m = m16_first(head_dim - d);
+#pragma GCC unroll 4
+        for (int j = 0; j < TILE_K; j++) {
+            const v16 k = load_kv(key[j] + d * size, type, head_dim - d);
+#pragma GCC unroll 4
+            for (int r = 0; r < rows; r++)
+                acc[r * TILE_K + j] = vs_fma_m(vs_load_m(q[r] + d, m), k, acc[r * TILE_K + j], m);
+        }
+    }
+#pragma GCC unroll 2
+    for (int i = 0; i < rows * TILE_K; i += 8) _mm256_storeu_ps(total + i, vs_sum_each8(acc + i));
+#pragma GCC unroll 4
+    for (int r = 0; r < rows; r++) memcpy(s + r * BLOCK, total + r * TILE_K, TILE_K * sizeof *s);
+}
+
+typedef void score_fn(const float *const *q, const unsigned char *const *key, size_t head_dim, float *s);
+
+#define SCORE(name, type, rows)                                                                                        \
+    static void name(const float *const *q, const unsigned char *const *key, size_t head_dim, float *s)                \
+    {                                                                                                                  \
+        score_tile(rows, type, q, key, head_dim, s);                                                                   \
+    }
+SCORE(score_f32_1, QP_W_F32, 1)
+SCORE(score_f16_1, QP_W_F16, 1)
+SCORE(score_bf16_1, QP_W_BF16, 1)
+SCORE(score_f32_2, QP_W_F32, 2)
+SCORE(score_f16_2, QP_W_F16, 2)
+SCORE(score_bf16_2, QP_W_BF16, 2)
+#if defined(__AVX512F__)
+SCORE(score_f32_3, QP_W_F32, 3)
+SCORE(score_f16_3, QP_W_F16, 3)
+SCORE(score_bf16_3, QP_W_BF16, 3)
+SCORE(score_f32_4, QP_W_F32, 4)
+SCORE(score_f16_4, QP_W_F16, 4)
+SCORE(score_bf16_4, QP_W_BF16, 4)
+#endif
+#undef SCORE
+
+static score_fn *const score_table[3][TILE_R] = {
+#if defined(__AVX512F__)
+    {score_f32_1, score_f32_2, score_f32_3, score_f32_4},
+    {score_f16_1, score_f16_2, score_f16_3, score_f16_4},
+    {score_bf16_1, score_bf16_2, score_bf16_3, score_bf16_4},
+#else
+    {score_f32_1, score_f32_2},
+    {score_f16_1, score_f16_2},
+    {score_bf16_1, score_bf16_2},
+#endif
+};
+
+/* ---- output: o[r][d0 ..] = o * fall + sum over keys j0 <= j < j1 of p[r][j] v[j] ---- */
+
+typedef struct pv_job {
+    float *const *o;
+    const float *p, *fall;
+    const unsigned char *const *v;
+    ptrdiff_t v_shift; /* bytes from v[j] to the first of the elements */
+    unsigned j0, j1;
+    size_t d0, left; /* elements from d0 on that exist */
+} pv_job;
+
+QP_INLINE void pv_tile(const pv_job *w, int rows, int n_vec, int type, bool masked)
+{
+    const ptrdiff_t step = type == QP_W_F32 ? 4 * LANES : 2 * LANES;
+    v16 acc[TILE_R][TILE_D];
+    size_t left[TILE_D];
+#pragma GCC unroll 4
+    for (int i = 0; i < n_vec; i++) {
+        const size_t done = (size_t)i * LANES;
+        left[i] = !masked ? LANES : w->left > done ? w->left - done : 0;
+#pragma GCC unroll 4
+        for (int r = 0; r < rows; r++)
+            acc[r][i] = vs_mul(vs_load_n(w->o[r] + w->d0 + done, left[i]), vs_set(w->fall[r]));
+    }
+    for (unsigned j = w->j0; j < w->j1; j++) {
+        const unsigned char *v = w->v[j] + w->v_shift;
+        v16 x[TILE_D];
+#pragma GCC unroll 4
+        for (int i = 0; i < n_vec; i++) x[i] = load_kv(v + i * step, type, left[i]);
+#pragma GCC unroll 4
+        for (int r = 0; r < rows; r++) {
+            const v16 p = vs_set(w->p[r * BLOCK + (int)j]);
+#pragma GCC unroll 4
+            for (int i = 0; i < n_vec; i++) acc[r][i] = vs_fma(p, x[i], acc[r][i]);
+        }
+    }
+#pragma GCC unroll 4
+    for (int r = 0; r < rows; r++) {
+#pragma GCC unroll 4
+        for (int i = 0; i < n_vec; i++) vs_store_n(w->o[r] + w->d0 + (size_t)i * LANES, acc[r][i], left[i]);
+    }
+}
+
+typedef void pv_fn(const pv_job *w);
+
+#define PV(name, type, rows)                                                                                           \
+    static void name(const pv_job *w)                                                                                  \
+    {                                                                                                                  \
+        pv_tile(w, rows, TILE_D, type, false);                                                                         \
+    }                                                                                                                  \
+    static void name##_m(const pv_job *w)                                                                              \
+    {                                                                                                                  \
+        pv_tile(w, rows, 2, type, true);                                                                               \
+    }
+PV(pv_f32_1, QP_W_F32, 1)
+PV(pv_f16_1, QP_W_F16, 1)
+PV(pv_bf16_1, QP_W_BF16, 1)
+PV(pv_f32_2, QP_W_F32, 2)
+PV(pv_f16_2, QP_W_F16, 2)
+PV(pv_bf16_2, QP_W_BF16, 2)
+#if defined(__AVX512F__)
+PV(pv_f32_3, QP_W_F32, 3)
+PV(pv_f16_3, QP_W_F16, 3)
+PV(pv_bf16_3, QP_W_BF16, 3)
+PV(pv_f32_4, QP_W_F32, 4)
+PV(pv_f16_4, QP_W_F16, 4)
+PV(pv_bf16_4, QP_W_BF16, 4)
+#endif
+#undef PV
+
+static pv_fn *const pv_table[2][3][TILE_R] = {
+#if defined(__AVX512F__)
+    {{pv_f32_1, pv_f32_2, pv_f32_3, pv_f32_4},
+     {pv_f16_1, pv_f16_2, pv_f16_3, pv_f16_4},
+     {pv_bf16_1, pv_bf16_2, pv_bf16_3, pv_bf16_4}},
+    {{pv_f32_1_m, pv_f32_2_m, pv_f32_3_m, pv_f32_4_m},
+     {pv_f16_1_m, pv_f16_2_m, pv_f16_3_m, pv_f16_4_m},
+     {pv_bf16_1_m, pv_bf16_2_m, pv_bf16_3_m, pv_bf16_4_m}},
+#else
+    {{pv_f32_1, pv_f32_2}, {pv_f16_1, pv_f16_2}, {pv_bf16_1, pv_bf16_2}},
+    {{pv_f32_1_m, pv_f32_2_m}, {pv_f16_1_m, pv_f16_2_m}, {pv_bf16_1_m, pv_bf16_2_m}},
+#endif
+};
+
+/* Elements d0 .. d0 + n of rows r0 .. r0 + rows over keys j0 .. j1; v[j] + v_shift is the value's element d0. */
+static void pv_span(att_scratch *sc, unsigned r0, unsigned rows, float *fall, const unsigned char *const *v,
+                    ptrdiff_t v_shift, int type, unsigned j0, unsigned j1, size_t d0, size_t n)
+{
+    const ptrdiff_t size = type == QP_W_F32 ? 4 : 2;
+    if (j0 >= j1) return;
+    for (size_t d = 0; d < n;) {
+        const bool full = n - d >= V_PIECE;
+        const pv_job w = {sc->o + r0, sc->s[r0], fall, v, v_shift + (ptrdiff_t)d * size, j0, j1, d0 + d, n - d};
+        pv_table[!full][type][rows - 1](&w);
+        d += full ? V_PIECE : 2 * LANES;
+    }
+    for (unsigned r = 0; r < rows; r++) fall[r] = 1.0f; /* done; times 1 changes nothing */
+}
+
+/* A group of rows, each over its own keys in rising order: first those that only some see, alone, then the common
+ * ones together, then the rest alone. */
+static void pv_group(att_scratch *sc, unsigned r0, unsigned rows, const unsigned char *const *v, ptrdiff_t v_shift,
+                     int type, size_t d0, size_t n)
+{
+    unsigned lo = 0, hi = BLOCK;
+    float fall[TILE_R];
+    for (unsigned r = 0; r < rows; r++) {
+        fall[r] = sc->fall[r0 + r];
+        if (sc->lo[r0 + r] > lo) lo = sc->lo[r0 + r];
+        if (sc->hi[r0 + r] < hi) hi = sc->hi[r0 + r];
+    }
+    if (lo >= hi) lo = hi = BLOCK; /* nothing in common */
+    for (unsigned r = 0; r < rows; r++) {
+        const unsigned end = sc->hi[r0 + r] < lo ? sc->hi[r0 + r] : lo;
+        pv_span(sc, r0 + r, 1, fall + r, v, v_shift, type, sc->lo[r0 + r], end, d0, n);
+    }
+    pv_span(sc, r0, rows, fall, v, v_shift, type, lo, hi, d0, n);
+    for (unsigned r = 0; r < rows; r++) pv_span(sc, r0 + r, 1, fall + r, v, v_shift, type, hi, sc->hi[r0 + r], d0, n);
+}
+
+/* ---- a block ---- */
+
+/* sc->key for the block's keys: lo .. hi exist, the others stand for their nearest. */
+static void locate(const qp_attn_args *a, att_scratch *sc, size_t first, unsigned lo, unsigned hi)
+{
+    const size_t stride = a->head_dim * qp_wtype_bytes(a->kv_type);
+    for (unsigned j = lo; j < hi;) {
+        const size_t page = (first + j) / a->page_size, slot = (first + j) % a->page_size;
+        const size_t run = a->page_size - slot < hi - j ? a->page_size - slot : hi - j;
+        const unsigned char *p = a->kv_base + (size_t)a->page_ids[page] * a->page_bytes + a->k_offset + slot * stride;
+        for (size_t i = 0; i < run; i++) sc->key[j + i] = p + i * stride;
+        j += (unsigned)run;
+    }
+    for (unsigned j = 0; j < lo; j++) sc->key[j] = sc->key[lo];
+    for (unsigned j = hi; j < BLOCK; j++) sc->key[j] = sc->key[hi - 1];
+}
+
+/* Widens n elements from element d0 on of keys (or, with shift, values) j0 .. j1 to sc->wide; sc->piece points there.
+ */
+static void widen(const qp_attn_args *a, att_scratch *sc, ptrdiff_t shift, unsigned j0, unsigned j1, size_t n)
+{
+    const size_t size = qp_wtype_bytes(a->kv_type), stride = (n + LANES - 1) / LANES * LANES;
+    for (unsigned j = j0; j < j1; j++) {
+        const unsigned char *p = sc->key[j] + shift;
+        float *to = sc->wide + (j - j0) * stride;
+        for (size_t d = 0; d < n; d += LANES) vs_store(to + d, load_kv(p + d * size, a->kv_type, n - d));
+        sc->piece[j] = (const unsigned char *)to;
+    }
+}
+
+static void block_scores(const qp_attn_args *a, att_scratch *sc, unsigned n_rows, unsigned lo, unsigned hi)
+{
+    const bool direct = n_rows <= TILE_R;
+    const size_t row_bytes = a->head_dim * qp_wtype_bytes(a->kv_type);
+    const ptrdiff_t to_v = (ptrdiff_t)(a->v_offset - a->k_offset);
+    const int type = direct ? (int)a->kv_type : QP_W_F32;
+    for (unsigned k0 = lo / K_PIECE * K_PIECE; k0 < hi; k0 += K_PIECE) {
+        if (!direct) widen(a, sc, 0, k0, k0 + K_PIECE, a->head_dim);
+        for (unsigned r = 0; r < n_rows; r += TILE_R) {
+            const unsigned rows = n_rows - r < TILE_R ? n_rows - r : TILE_R;
+            for (unsigned k = k0; k < k0 + K_PIECE; k += TILE_K) {
+                score_table[type][rows - 1](sc->q + r, (direct ? sc->key : sc->piece) + k, a->head_dim, sc->s[r] + k);
+                if (!direct) continue;
+                for (unsigned j = k; j < k + TILE_K; j++) { /* the values come next */
+                    for (size_t i = 0; i < row_bytes; i += 64) __builtin_prefetch(sc->key[j] + to_v + i, 0, 3);
+                }
+            }
+        }
+    }
+}
+
+static void row_softmax(const qp_attn_args *a, att_scratch *sc, unsigned r)
+{
+    const uint64_t below = sc->hi[r] == BLOCK ? ~UINT64_C(0) : (UINT64_C(1) << sc->hi[r]) - 1;
+    const uint64_t seen = below & ~((UINT64_C(1) << sc->lo[r]) - 1);
+    const v16 scale = vs_set(a->scale), none = vs_set(-INFINITY);
+    v16 x[BLOCK / LANES], top = none, sum = vs_set(0);
+    for (int i = 0; i < BLOCK / LANES; i++) {
+        x[i] = vs_mul(vs_load(sc->s[r] + i * LANES), scale);
+        if (a->softcap > 0) {
+            const v16 c = vs_set(a->softcap);
+            x[i] = vs_mul(c, vs_tanh(vs_div(x[i], c)));
+        }
+        top = vs_max(vs_pick(m16_bits((unsigned)(seen >> (i * LANES) & 0xFFFF)), x[i], none), top);
+    }
+    float m = vs_max_lane(top);
+    if (!(m > sc->m[r])) m = sc->m[r];
+    for (int i = 0; i < BLOCK / LANES; i++) {
+        const m16 on = m16_bits((unsigned)(seen >> (i * LANES) & 0xFFFF));
+        x[i] = vs_pick(on, vs_exp(vs_sub(x[i], vs_set(m))), vs_set(0));
+        sum = vs_add(sum, x[i]);
+        vs_store(sc->s[r] + i * LANES, x[i]);
+    }
+    float fall[LANES];
+    vs_store(fall, vs_exp(vs_set(sc->m[r] - m)));
+    sc->fall[r] = fall[0];
+    sc->l[r] = sc->l[r] * fall[0] + vs_sum(sum);
+    sc->m[r] = m;
+}
+
+static void block_output(const qp_attn_args *a, att_scratch *sc, unsigned n_rows, unsigned lo, unsigned hi)
+{
+    const ptrdiff_t to_v = (ptrdiff_t)(a->v_offset - a->k_offset), size = (ptrdiff_t)qp_wtype_bytes(a->kv_type);
+    if (n_rows <= TILE_R) {
+        pv_group(sc, 0, n_rows, sc->key, to_v, (int)a->kv_type, 0, a->head_dim);
+        return;
+    }
+    for (size_t d = 0; d < a->head_dim; d += V_PIECE) {
+        const size_t n = a->head_dim - d < V_PIECE ? a->head_dim - d : V_PIECE;
+        widen(a, sc, to_v + (ptrdiff_t)d * size, lo, hi, n);
+        for (unsigned r = 0; r < n_rows; r += TILE_R)
+            pv_group(sc, r, n_rows - r < TILE_R ? n_rows - r : TILE_R, sc->piece, 0, QP_W_F32, d, n);
+    }
+}
+
+/* Rows row0 .. row0 + n_rows (row = query * n_group + head), n_rows <= ROWS. */
+static void run_rows(const qp_attn_args *a, att_scratch *sc, size_t row0, unsigned n_rows)
+{
+    size_t key_lo = SIZE_MAX, key_hi = 0, lo[ROWS], hi[ROWS];
+    for (unsigned r = 0; r < n_rows; r++) {
+        const size_t t = (row0 + r) / a->n_group, g = (row0 + r) % a->n_group;
+        sc->q[r] = a->q + t * a->ldq + g * a->head_dim;
+        sc->o[r] = a->out + t * a->ldo + g * a->head_dim;
+        for (size_t d = 0; d < a->head_dim; d++) sc->o[r][d] = 0;
+        sc->m[r] = a->sinks ? a->sinks[g] : -INFINITY;
+        sc->l[r] = a->sinks ? 1.0f : 0.0f;
+        hi[r] = (size_t)a->pos0 + t + 1;
+        lo[r] = a->window && hi[r] > a->window ? hi[r] - a->window : 0;
+        if (lo[r] < key_lo) key_lo = lo[r];
+        if (hi[r] > key_hi) key_hi = hi[r];
+    }
+    for (size_t b = key_lo / BLOCK * BLOCK; b < key_hi; b += BLOCK) {
+        unsigned any_lo = BLOCK, any_hi = 0;
+        for (unsigned r = 0; r < n_rows; r++) {
+            sc->lo[r] = lo[r] <= b ? 0 : lo[r] - b < BLOCK ? (unsigned)(lo[r] - b) : BLOCK;
+            sc->hi[r] = hi[r] <= b ? 0 : hi[r] - b < BLOCK ? (unsigned)(hi[r] - b) : BLOCK;
+            if (sc->lo[r] >= sc->hi[r]) continue;
+            if (sc->lo[r] < any_lo) any_lo = sc->lo[r];
+            if (sc->hi[r] > any_hi) any_hi = sc->hi[r];
+        }
+        if (any_lo >= any_hi) continue;
+        locate(a, sc, b, any_lo, any_hi);
+        block_scores(a, sc, n_rows, any_lo, any_hi);
+        for (unsigned r = 0; r < n_rows; r++) {
+            if (sc->lo[r] < sc->hi[r]) row_softmax(a, sc, r);
+        }
+        block_output(a, sc, n_rows, any_lo, any_hi);
+    }
+    for (unsigned r = 0; r < n_rows; r++) {
+        const v16 l = vs_set(sc->l[r]);
+        for (size_t d = 0; d < a->head_dim; d += LANES) {
+            float *o = sc->o[r] + d;
+            vs_store_n(o, vs_div(vs_load_n(o, a->head_dim - d), l), a->head_dim - d);
+        }
+    }
+}
+
+static void attention(const qp_attn_args *a, void *scratch)
+{
+    const size_t n = (size_t)a->n_q * a->n_group;
+    for (size_t r = 0; r < n; r += ROWS) run_rows(a, scratch, r, n - r < ROWS ? (unsigned)(n - r) : ROWS);
+}
+
+static size_t attention_scratch_bytes(size_t n_q, size_t n_group, size_t head_dim)
+{
+    (void)n_q;
+    (void)n_group;
+    (void)head_dim;
+    return sizeof(att_scratch);
+}

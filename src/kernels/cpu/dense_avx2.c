@@ -1,0 +1,8 @@
+/* The avx2 level of the dense linear: dense_simd.h. */
+#include "kernels/cpu/dense_simd.h"
+
+void qp_cpu_fill_dense_avx2(qp_cpu_kernels *k)
+{
+    k->dense = dense;
+    k->dense_scratch_bytes = dense_scratch_bytes;
+}
