@@ -62,10 +62,10 @@ typedef struct qp_cpu_kernels {
     const char *name; /* "ref", "avx2", "avx512", "vnni" */
 
     /* ---- one row of n floats; y may be x ---- */
-    /* y = x / sqrt(mean(x^2) + eps) * w (w NULL: without). Sum of squares: 16-lane sum. 1/sqrt in fp32: 1.0f / sqrtf.
-     */
+    /* y = x / sqrt(mean(x^2) + eps) * w (w NULL: without). Sum of squares: 16-lane sum. fp32: r = 1.0f / sqrtf(sum /
+     * n + eps), then (x * r) * w. */
     void (*rms_norm)(float *y, const float *x, const float *w, size_t n, float eps);
-    /* y = x / sqrt(sum(x^2) + eps) * scale. 16-lane sum. */
+    /* y = x / sqrt(sum(x^2) + eps) * scale. 16-lane sum; r likewise, then (x * r) * scale. */
     void (*l2_norm)(float *y, const float *x, size_t n, float eps, float scale);
     void (*add)(float *y, const float *x, size_t n);                               /* y += x */
     void (*scale)(float *y, const float *x, float a, size_t n);                    /* y = a * x */
@@ -82,7 +82,7 @@ typedef struct qp_cpu_kernels {
     void (*from_f32)(void *y, qp_wtype type, const float *x, size_t n);
     /* Index of the greatest of n >= 1 values, the lowest index on ties; NaN never wins unless all are NaN (then 0). */
     size_t (*argmax)(const float *x, size_t n);
-    /* log(sum(exp(x))) in double, max subtracted. */
+    /* log(sum(exp(x))) in double, max subtracted. A NaN among x gives NaN, else +inf gives +inf; all -inf: -inf. */
     double (*log_sum_exp)(const float *x, size_t n);
 
     /* ---- dense linear ----
@@ -97,7 +97,9 @@ typedef struct qp_cpu_kernels {
      * 64 b .. 64 b + 63. In a block: scores (16-lane sum over head_dim, times scale, softcap); m' = max; p = exp(s -
      * m'), 0 for invisible keys; l = l * exp(m - m') + (16-lane sum of p by key index, plain adds); o = o * exp(m -
      * m'), then keys in rising order o = fmaf(p, v, o). After the last block o / l. Blocks without a visible key change
-     * nothing. head_dim: a multiple of 8, at most 512. scratch: attention_scratch_bytes(n_q, n_group, head_dim). */
+     * nothing. Invisible keys are not read, or do not count whatever they hold. A sink starts its head with m = sink,
+     * l = 1, o = 0; without, m = -inf, l = 0. At least the row's own key is visible. head_dim: a multiple of 8, at most
+     * 512. scratch: attention_scratch_bytes(n_q, n_group, head_dim), 64-byte aligned. */
     void (*attention)(const qp_attn_args *a, void *scratch);
     size_t (*attention_scratch_bytes)(size_t n_q, size_t n_group, size_t head_dim);
 
