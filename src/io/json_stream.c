@@ -3,6 +3,9 @@
 
 #include "base/utf8.h"
 
+#include <locale.h>
+#include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum {
@@ -92,12 +95,28 @@ static qp_status read_escape(qp_json_stream *s, qp_err *err)
     return QP_OK;
 }
 
+/* Advances over plain ASCII without quote, backslash and controls, eight bytes a step: most of a large file. */
+static void skip_plain(qp_json_stream *s)
+{
+    const uint64_t ones = 0x0101010101010101u, high = 0x8080808080808080u;
+    while (s->n - s->pos >= 8) {
+        uint64_t w, quote, slash;
+        memcpy(&w, s->data + s->pos, 8);
+        quote = w ^ ones * '"';
+        slash = w ^ ones * '\\';
+        /* A borrow may flag the byte above a hit, never hide one; the caller looks at each byte from here. */
+        if ((w | (w - ones * 0x20) | (quote - ones) | (slash - ones)) & high) return;
+        s->pos += 8;
+    }
+}
+
 /* A string, pos at its opening quote. Without escapes, text points into the input. */
 static qp_status read_string(qp_json_stream *s, qp_err *err)
 {
     size_t start = ++s->pos;
     bool copied = false;
     qp_buf_clear(&s->scratch);
+    skip_plain(s);
     for (;;) {
         int c = peek(s);
         if (c < 0) return bad(s, "string without its closing quote", err);
@@ -276,6 +295,69 @@ qp_status qp_json_stream_skip(qp_json_stream *s, qp_err *err)
         QP_TRY(qp_json_stream_next(s, &t, err));
     } while (s->depth > depth);
     return QP_OK;
+}
+
+qp_status qp_json_stream_span(qp_json_stream *s, const char **text, size_t *len, qp_err *err)
+{
+    uint32_t depth = s->depth;
+    qp_json_token t;
+    skip_space(s);
+    if (s->state == WANT_COMMA_OR_END && peek(s) == ',') {
+        s->pos++;
+        skip_space(s);
+        s->state = s->is_object[depth - 1] ? WANT_KEY : WANT_VALUE;
+    }
+    size_t start = s->pos;
+    do {
+        QP_TRY(qp_json_stream_next(s, &t, err));
+    } while (s->depth > depth);
+    if (s->depth < depth || t == QP_JSON_END || t == QP_JSON_KEY) return bad(s, "a value must stand here", err);
+    *text = s->data + start;
+    *len = s->pos - start;
+    return QP_OK;
+}
+
+/* strtod in whatever locale is set: the point is replaced by the locale's. */
+static bool slow_f64(const qp_json_stream *s, double *out)
+{
+    char buf[512], *end;
+    const char *point = localeconv()->decimal_point;
+    size_t n = 0, n_point = strlen(point);
+    if (s->len + n_point >= sizeof buf) return false;
+    for (size_t i = 0; i < s->len; i++) {
+        if (s->text[i] == '.') {
+            memcpy(buf + n, point, n_point);
+            n += n_point;
+        } else {
+            buf[n++] = s->text[i];
+        }
+    }
+    buf[n] = 0;
+    *out = strtod(buf, &end);
+    return n && end == buf + n && isfinite(*out);
+}
+
+bool qp_json_stream_as_f64(const qp_json_stream *s, double *out)
+{
+    static const double ten[] = {1e0,  1e1,  1e2,  1e3,  1e4,  1e5,  1e6,  1e7,  1e8,  1e9,  1e10, 1e11,
+                                 1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18, 1e19, 1e20, 1e21, 1e22};
+    uint64_t m = 0;
+    unsigned scale = 0;
+    bool point = false, minus = s->len && s->text[0] == '-';
+    for (size_t i = minus; i < s->len; i++) {
+        char c = s->text[i];
+        if (c == '.' && !point) {
+            point = true;
+            continue;
+        }
+        if (c < '0' || c > '9' || m >= ((uint64_t)1 << 53) / 10 - 1) return slow_f64(s, out);
+        m = m * 10 + (unsigned)(c - '0');
+        scale += point;
+    }
+    if (scale > 22 || s->len <= minus) return slow_f64(s, out);
+    double v = (double)m / ten[scale]; /* both exact, so the one division rounds correctly */
+    *out = minus ? -v : v;
+    return true;
 }
 
 bool qp_json_stream_as_u64(const qp_json_stream *s, uint64_t *out)

@@ -53,6 +53,12 @@ qp_status qp_json_stream_expect(qp_json_stream *s, qp_json_token want, qp_err *e
 /* Reads one whole value (where a value may stand) and drops it. */
 qp_status qp_json_stream_skip(qp_json_stream *s, qp_err *err);
 
+/* Reads one whole value and returns its bytes, borrowed from data: checked like any other, but for a second parser. */
+qp_status qp_json_stream_span(qp_json_stream *s, const char **text, size_t *len, qp_err *err);
+
+/* The number just read as a double, correctly rounded whatever the locale is. False when it is not finite. */
+bool qp_json_stream_as_f64(const qp_json_stream *s, double *out);
+
 /* The number just read (text, len) as an integer: digits alone, at most 2^64 - 1. False for anything else. */
 bool qp_json_stream_as_u64(const qp_json_stream *s, uint64_t *out);
 
