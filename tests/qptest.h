@@ -9,6 +9,8 @@
 
 #include <cmocka.h>
 
+#include "base/alloc.h"
+#include "base/rng.h"
 #include "engine/engine.h"
 #include "io/safetensors.h"
 

@@ -10,11 +10,12 @@
 #include "base/clock.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
-enum { MAX_THREADS = 1024, PART_BITS = 32 };
+enum { MAX_THREADS = 1024, PART_BITS = 32, YIELD_AFTER_SPINS = 4096 };
 static const uint64_t SPIN_NS = 200000;
 
 struct qp_pool {
@@ -46,6 +47,16 @@ static inline void relax(void)
 #endif
 }
 
+/* A barrier is usually a microsecond away. Where other programs hold the processors it is not: then a thread that waits
+ * must give its processor to the one that is waited for. */
+static inline void wait_a_little(unsigned *spins)
+{
+    if (++*spins < YIELD_AFTER_SPINS)
+        relax();
+    else
+        sched_yield();
+}
+
 static void run_parts(qp_pool *p, uint64_t gen, unsigned worker)
 {
     uint64_t claim = atomic_load_explicit(&p->claim_atomic, memory_order_acquire);
@@ -74,9 +85,9 @@ static void *worker_main(void *argp)
     uint64_t seen = 0;
     for (;;) {
         uint64_t gen, start = qp_clock_ns();
-        unsigned spins = 0;
+        unsigned spins = 0, waits = 0;
         while ((gen = atomic_load_explicit(&p->generation_atomic, memory_order_acquire)) == seen && !p->stop_atomic) {
-            relax();
+            wait_a_little(&waits);
             if (++spins % 256 || qp_clock_ns() - start < SPIN_NS) continue;
             pthread_mutex_lock(&p->lock);
             p->n_sleeping_atomic++;
@@ -164,7 +175,7 @@ void qp_pool_run(qp_pool *p, qp_pool_fn fn, void *arg, size_t n_parts)
             pthread_mutex_unlock(&p->lock);
         }
         run_parts(p, gen, 0);
-        while (atomic_load_explicit(&p->n_done_atomic, memory_order_acquire) < n) relax();
+        for (unsigned spins = 0; atomic_load_explicit(&p->n_done_atomic, memory_order_acquire) < n;) wait_a_little(&spins);
         at += n;
     }
 }
