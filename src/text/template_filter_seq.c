@@ -1,0 +1,469 @@
+/* Filters over sequences: map, select, sort, groupby and the like. The lazy ones give one-pass iterators. */
+#include "text/template_impl.h"
+
+#include <string.h>
+
+typedef qp_tcall call;
+
+#define UNUSED(x) (void)(x)
+
+static bool is_str(qp_tv v, const char *text)
+{
+    return v.kind == QP_V_STR && v.as.s->n == strlen(text) && !memcmp(v.as.s->p, text, v.as.s->n);
+}
+
+/* Lower-cases strings unless case matters: what sort, unique, min, max and groupby compare. */
+static bool fold_key(qp_trun *r, qp_tv v, bool case_sensitive, qp_tv *out)
+{
+    *out = v;
+    return v.kind != QP_V_STR || case_sensitive || qp_t_case(r, v, QP_CASE_LOWER, out);
+}
+
+/* ---- plain ---- */
+
+static bool f_length(qp_trun *r, qp_tv self, qp_tv *a, const call *c, qp_tv *out)
+{
+    size_t n;
+    UNUSED(a);
+    UNUSED(c);
+    if (!qp_t_length(r, self, &n)) return false;
+    *out = qp_t_int((int64_t)n);
+    return true;
+}
+
+static bool f_first(qp_trun *r, qp_tv self, qp_tv *a, const call *c, qp_tv *out)
+{
+    qp_titer *it;
+    bool done;
+    UNUSED(a);
+    UNUSED(c);
+    if (!qp_t_iter(r, self, &it) || !qp_t_iter_next(r, it, out, &done)) return false;
+    return done ? qp_t_new_undef(r, QP_TE_UNDEFINED, out, "No first item, sequence was empty.") : true;
+}
+
+static bool f_last(qp_trun *r, qp_tv self, qp_tv *a, const call *c, qp_tv *out)
+{
+    qp_tv back;
+    bool ok, done;
+    UNUSED(a);
+    UNUSED(c);
+    if (!qp_t_reversed(r, self, &ok, &back)) return false;
+    if (!ok) return qp_t_fail(r, QP_TE_RUNTIME, "'%s' object is not reversible", qp_t_type_name(self));
+    if (!qp_t_iter_next(r, back.as.it, out, &done)) return false;
+    return done ? qp_t_new_undef(r, QP_TE_UNDEFINED, out, "No last item, sequence was empty.") : true;
+}
+
+static bool f_list(qp_trun *r, qp_tv self, qp_tv *a, const call *c, qp_tv *out)
+{
+    UNUSED(a);
+    UNUSED(c);
+    if (!qp_t_to_list(r, self, out)) return false;
+    out->kind = QP_V_LIST;
+    return true;
+}
+
+static bool f_items(qp_trun *r, qp_tv self, qp_tv *a, const call *c, qp_tv *out)
+{
+    qp_tview *w;
+    qp_tv view;
+    UNUSED(a);
+    UNUSED(c);
+    if (self.kind == QP_V_UNDEF) return qp_t_list_iter(r, self, out);
+    if (self.kind != QP_V_DICT) return qp_t_fail(r, QP_TE_RUNTIME, "Can only get item pairs from a mapping.");
+    if (!qp_t_alloc(r, 1, sizeof *w, &w)) return false;
+    *w = (qp_tview){self.as.d, 'i'};
+    view = (qp_tv){QP_V_VIEW, {.view = w}};
+    return qp_t_list_iter(r, view, out);
+}
+
+static bool f_join(qp_trun *r, qp_tv self, qp_tv *a, const call *c, qp_tv *out)
+{
+    qp_tvec items = {0};
+    qp_titer *it;
+    qp_tv sep = a[0];
+    UNUSED(c);
+    if (!qp_t_iter(r, self, &it) || !qp_t_iter_rest(r, it, &items)) return false;
+    for (size_t i = 0; i < items.n; i++) {
+        if (!qp_t_path_get(r, items.v[i], a[1], qp_t_missing(), &items.v[i])) return false;
+    }
+    if (sep.kind != QP_V_MISSING && !qp_t_str_of(r, sep, &sep)) return false;
+    size_t mark = r->buf.len;
+    for (size_t i = 0; i < items.n; i++) {
+        if (i && sep.kind == QP_V_STR && !qp_t_put_str(r, sep)) return false;
+        if (!qp_t_put_str(r, items.v[i])) return false;
+    }
+    return qp_t_take(r, mark, out);
+}
+
+static bool f_reverse(qp_trun *r, qp_tv self, qp_tv *a, const call *c, qp_tv *out)
+{
+    bool ok;
+    UNUSED(a);
+    UNUSED(c);
+    if (self.kind == QP_V_STR)
+        return qp_t_slice(r, self, qp_t_missing(), qp_t_missing(), qp_t_int(-1), out);
+    if (!qp_t_reversed(r, self, &ok, out)) return false;
+    if (ok) return true;
+    if (!qp_t_to_list(r, self, &self)) return false;
+    return qp_t_reversed(r, self, &ok, out) && qp_t_to_list(r, *out, out);
+}
+
+static bool f_sum(qp_trun *r, qp_tv self, qp_tv *a, const call *c, qp_tv *out)
+{
+    qp_titer *it;
+    UNUSED(c);
+    *out = a[1].kind == QP_V_MISSING ? qp_t_int(0) : a[1];
+    if (out->kind == QP_V_STR) return qp_t_fail(r, QP_TE_RUNTIME, "sum() can't sum strings [use ''.join(seq) instead]");
+    if (!qp_t_iter(r, self, &it)) return false;
+    for (;;) {
+        qp_tv v;
+        bool done;
+        if (!qp_t_iter_next(r, it, &v, &done)) return false;
+        if (done) return true;
+        if (!qp_t_path_get(r, v, a[0], qp_t_missing(), &v) || !qp_t_binary(r, '+', *out, v, out)) return false;
+    }
+}
+
+static bool extreme(qp_trun *r, qp_tv self, const qp_tv *a, bool max, qp_tv *out)
+{
+    qp_titer *it;
+    qp_tv best_key = qp_t_missing();
+    if (!qp_t_iter(r, self, &it)) return false;
+    for (;;) {
+        qp_tv v, key;
+        bool done;
+        int order;
+        if (!qp_t_iter_next(r, it, &v, &done)) return false;
+        if (done) break;
+        if (!qp_t_path_get(r, v, a[1], qp_t_missing(), &key) || !fold_key(r, key, qp_t_truth(a[0]), &key)) return false;
+        if (best_key.kind != QP_V_MISSING) {
+            if (!qp_t_less(r, key, best_key, max ? ">" : "<", &order, 0)) return false;
+            if (max ? order != 1 : order != -1) continue;
+        }
+        best_key = key;
+        *out = v;
+    }
+    if (best_key.kind != QP_V_MISSING) return true;
+    return qp_t_new_undef(r, QP_TE_UNDEFINED, out, "No aggregated item, sequence was empty.");
+}
+
+static bool f_max(qp_trun *r, qp_tv self, qp_tv *a, const call *c, qp_tv *out)
+{
+    UNUSED(c);
+    return extreme(r, self, a, true, out);
+}
+
+static bool f_min(qp_trun *r, qp_tv self, qp_tv *a, const call *c, qp_tv *out)
+{
+    UNUSED(c);
+    return extreme(r, self, a, false, out);
+}
+
+/* ---- order ---- */
+
+/* Sort keys of items by attribute: one path, or several separated by commas, which make a tuple. */
+static bool sort_key(qp_trun *r, qp_tv item, qp_tv attr, bool case_sensitive, qp_tv *out)
+{
+    size_t n = 1, i = 0;
+    if (attr.kind != QP_V_STR) {
+        qp_tv v;
+        return qp_t_path_get(r, item, attr, qp_t_missing(), &v) && fold_key(r, v, case_sensitive, out);
+    }
+    const qp_tstr *s = attr.as.s;
+    for (size_t k = 0; k < s->n; k++) n += s->p[k] == ',';
+    if (!qp_t_new_list(r, QP_V_LIST, n, out)) return false;
+    for (size_t from = 0, to; from <= s->n; from = to + 1) {
+        qp_tv path, v;
+        for (to = from; to < s->n && s->p[to] != ','; to++) {
+        }
+        if (!qp_t_sub_str(r, attr, from, to, &path) || !qp_t_path_get(r, item, path, qp_t_missing(), &v) ||
+            !fold_key(r, v, case_sensitive, &out->as.l->v[i++]))
+            return false;
+    }
+    return true;
+}
+
+static bool sorted(qp_trun *r, qp_tv self, qp_tv attr, bool case_sensitive, bool reverse, qp_tvec *keys, qp_tvec *vals)
+{
+    qp_titer *it;
+    if (!qp_t_iter(r, self, &it) || !qp_t_iter_rest(r, it, vals)) return false;
+    for (size_t i = 0; i < vals->n; i++) {
+        qp_tv key;
+        if (!sort_key(r, vals->v[i], attr, case_sensitive, &key) || !qp_t_push(r, keys, key)) return false;
+    }
+    return qp_t_sort(r, keys->v, vals->v, vals->n, reverse);
+}
+
+static bool f_sort(qp_trun *r, qp_tv self, qp_tv *a, const call *c, qp_tv *out)
+{
+    qp_tvec keys = {0}, vals = {0};
+    UNUSED(c);
+    return sorted(r, self, a[2], qp_t_truth(a[1]), qp_t_truth(a[0]), &keys, &vals) && qp_t_vec_list(r, &vals, out);
+}
+
+static bool f_dictsort(qp_trun *r, qp_tv self, qp_tv *a, const call *c, qp_tv *out)
+{
+    qp_tvec keys = {0}, vals = {0};
+    size_t pos = 0;
+    UNUSED(c);
+    if (self.kind == QP_V_UNDEF) return qp_t_use_undef(r, self);
+    if (self.kind != QP_V_DICT) return qp_t_fail(r, QP_TE_RUNTIME, "dictsort: not a mapping but %s", qp_t_type_name(self));
+    if (a[1].kind != QP_V_MISSING && !is_str(a[1], "key")) {
+        if (!is_str(a[1], "value")) return qp_t_fail(r, QP_TE_RUNTIME, "You can only sort by either \"key\" or \"value\"");
+        pos = 1;
+    }
+    for (size_t i = 0; i < self.as.d->n; i++) {
+        qp_tv pair, key;
+        if (!qp_t_new_list(r, QP_V_TUPLE, 2, &pair)) return false;
+        pair.as.l->v[0] = self.as.d->v[i].key;
+        pair.as.l->v[1] = self.as.d->v[i].val;
+        if (!fold_key(r, pair.as.l->v[pos], qp_t_truth(a[0]), &key)) return false;
+        if (!qp_t_push(r, &keys, key) || !qp_t_push(r, &vals, pair)) return false;
+    }
+    return qp_t_sort(r, keys.v, vals.v, vals.n, qp_t_truth(a[2])) && qp_t_vec_list(r, &vals, out);
+}
+
+static bool f_unique(qp_trun *r, qp_tv self, qp_tv *a, const call *c, qp_tv *out)
+{
+    qp_titer *it;
+    qp_tv seen, list;
+    qp_tvec vals = {0};
+    UNUSED(c);
+    if (!qp_t_new_dict(r, QP_V_DICT, &seen) || !qp_t_iter(r, self, &it)) return false;
+    for (;;) {
+        qp_tv v, key, *found;
+        bool done;
+        if (!qp_t_iter_next(r, it, &v, &done)) return false;
+        if (done) break;
+        if (!qp_t_path_get(r, v, a[1], qp_t_missing(), &key) || !fold_key(r, key, qp_t_truth(a[0]), &key)) return false;
+        if (!qp_t_dict_find(r, seen.as.d, key, &found)) return false;
+        if (found) continue;
+        if (!qp_t_dict_set(r, seen.as.d, key, qp_t_none()) || !qp_t_push(r, &vals, v)) return false;
+    }
+    return qp_t_vec_list(r, &vals, &list) && qp_t_list_iter(r, list, out);
+}
+
+static bool f_groupby(qp_trun *r, qp_tv self, qp_tv *a, const call *c, qp_tv *out)
+{
+    qp_tvec keys = {0}, vals = {0}, groups = {0};
+    qp_titer *it;
+    bool case_sensitive = qp_t_truth(a[2]);
+    UNUSED(c);
+    if (!qp_t_iter(r, self, &it) || !qp_t_iter_rest(r, it, &vals)) return false;
+    for (size_t i = 0; i < vals.n; i++) {
+        qp_tv key;
+        if (!qp_t_path_get(r, vals.v[i], a[0], a[1], &key) || !fold_key(r, key, case_sensitive, &key)) return false;
+        if (!qp_t_push(r, &keys, key)) return false;
+    }
+    if (!qp_t_sort(r, keys.v, vals.v, vals.n, false)) return false;
+    for (size_t i = 0, j; i < vals.n; i = j) {
+        qp_tv pair, list;
+        bool same = true;
+        for (j = i + 1; j < vals.n; j++) {
+            if (!qp_t_equal(r, keys.v[i], keys.v[j], &same, 0)) return false;
+            if (!same) break;
+        }
+        if (!qp_t_new_list(r, QP_V_LIST, j - i, &list) || !qp_t_new_list(r, QP_V_TUPLE, 2, &pair)) return false;
+        memcpy(list.as.l->v, vals.v + i, (j - i) * sizeof(qp_tv));
+        if (!qp_t_path_get(r, vals.v[i], a[0], a[1], &pair.as.l->v[0])) return false;
+        pair.as.l->v[1] = list;
+        pair.as.l->group = true;
+        if (!qp_t_push(r, &groups, pair)) return false;
+    }
+    return qp_t_vec_list(r, &groups, out);
+}
+
+/* ---- pieces ---- */
+
+static bool part(qp_trun *r, const qp_tv *v, size_t n, size_t fill, qp_tv with, qp_tvec *parts)
+{
+    qp_tv list;
+    if (!qp_t_new_list(r, QP_V_LIST, n + fill, &list)) return false;
+    if (n) memcpy(list.as.l->v, v, n * sizeof *v);
+    for (size_t i = 0; i < fill; i++) list.as.l->v[n + i] = with;
+    return qp_t_push(r, parts, list);
+}
+
+static bool piece_count(qp_trun *r, const char *what, qp_tv v, int64_t *out)
+{
+    if (!qp_t_as_int(v, out)) return qp_t_fail(r, QP_TE_RUNTIME, "%s: the count must be an integer", what);
+    if (*out <= 0) return qp_t_fail(r, QP_TE_RUNTIME, "%s: the count must be positive", what);
+    return *out <= 1000000 ? true : qp_t_limit(r, "batch or slice: a count of more than 1000000");
+}
+
+static bool f_batch(qp_trun *r, qp_tv self, qp_tv *a, const call *c, qp_tv *out)
+{
+    int64_t n;
+    qp_tvec parts = {0};
+    qp_tv list;
+    UNUSED(c);
+    if (!piece_count(r, "batch", a[0], &n) || !qp_t_to_list(r, self, &list)) return false;
+    for (size_t i = 0, len = list.as.l->n; i < len; i += (size_t)n) {
+        size_t take = len - i < (size_t)n ? len - i : (size_t)n;
+        bool fill = a[1].kind != QP_V_MISSING && a[1].kind != QP_V_NONE;
+        if (!part(r, list.as.l->v + i, take, fill ? (size_t)n - take : 0, a[1], &parts)) return false;
+    }
+    return qp_t_vec_list(r, &parts, &list) && qp_t_list_iter(r, list, out);
+}
+
+static bool f_slice(qp_trun *r, qp_tv self, qp_tv *a, const call *c, qp_tv *out)
+{
+    int64_t n;
+    qp_tvec parts = {0};
+    qp_tv list;
+    UNUSED(c);
+    if (!piece_count(r, "slice", a[0], &n) || !qp_t_to_list(r, self, &list)) return false;
+    size_t len = list.as.l->n, each = len / (size_t)n, extra = len % (size_t)n, at = 0;
+    for (size_t i = 0; i < (size_t)n; i++) {
+        size_t take = each + (i < extra);
+        bool fill = a[1].kind != QP_V_MISSING && a[1].kind != QP_V_NONE && i >= extra;
+        if (!part(r, list.as.l->v + at, take, fill, a[1], &parts)) return false;
+        at += take;
+    }
+    return qp_t_vec_list(r, &parts, &list) && qp_t_list_iter(r, list, out);
+}
+
+/* ---- map, select ---- */
+
+static bool next_mapped(qp_trun *r, qp_titer *it, qp_tv *out, bool *done)
+{
+    qp_tv v;
+    if (!qp_t_iter_next(r, it->src, &v, done)) return false;
+    if (*done) return true;
+    if (it->by_attr) return qp_t_path_get(r, v, it->extra, it->extra2, out);
+    return qp_t_apply(r, it->entry, v, &it->call, out);
+}
+
+static bool next_selected(qp_trun *r, qp_titer *it, qp_tv *out, bool *done)
+{
+    for (;;) {
+        qp_tv v, keep;
+        if (!qp_t_iter_next(r, it->src, &v, done)) return false;
+        if (*done) return true;
+        if (!qp_t_path_get(r, v, it->extra, qp_t_missing(), &keep)) return false;
+        if (it->entry && !qp_t_apply(r, it->entry, keep, &it->call, &keep)) return false;
+        if (qp_t_truth(keep) == it->negate) continue;
+        *out = v;
+        return true;
+    }
+}
+
+static bool derived(qp_trun *r, qp_tv self, qp_tnext next, qp_titer **it, qp_tv *out)
+{
+    if (!qp_t_alloc(r, 1, sizeof **it, it)) return false;
+    (*it)->next = next;
+    *out = (qp_tv){QP_V_ITER, {.it = *it}};
+    if (!qp_t_truth(self)) { /* nothing to walk: undefined, none, empty */
+        (*it)->ended = true;
+        return true;
+    }
+    return qp_t_iter(r, self, &(*it)->src);
+}
+
+/* The call without its first n arguments. */
+static bool rest_of_call(qp_trun *r, const call *c, size_t n, qp_tcall *out)
+{
+    *out = *c;
+    if (c->n <= n) {
+        out->n = 0;
+        return true;
+    }
+    out->n = c->n - n;
+    if (!qp_t_alloc(r, out->n, sizeof *out->v, &out->v)) return false;
+    memcpy(out->v, c->v + n, out->n * sizeof *out->v);
+    return true;
+}
+
+static bool f_map(qp_trun *r, qp_tv self, qp_tv *a, const call *c, qp_tv *out)
+{
+    qp_titer *it;
+    UNUSED(a);
+    if (!derived(r, self, next_mapped, &it, out) || it->ended) return it && it->ended;
+    if (!c->n) {
+        it->by_attr = true;
+        for (size_t i = 0; i < c->n_kw; i++) {
+            if (is_str(c->kw[i].key, "attribute"))
+                it->extra = c->kw[i].val;
+            else if (is_str(c->kw[i].key, "default"))
+                it->extra2 = c->kw[i].val;
+            else
+                return qp_t_fail(r, QP_TE_RUNTIME, "map: unexpected keyword argument");
+        }
+        return it->extra.kind != QP_V_MISSING ? true : qp_t_fail(r, QP_TE_RUNTIME, "map requires a filter argument");
+    }
+    if (c->v[0].kind != QP_V_STR) return qp_t_fail(r, QP_TE_RUNTIME, "map: the name of a filter must be a string");
+    it->entry = qp_t_find_filter(c->v[0].as.s->p, c->v[0].as.s->n);
+    if (!it->entry)
+        return qp_t_fail(r, QP_TE_RUNTIME, "No filter named '%.*s'.",
+                         (int)(c->v[0].as.s->n > 60 ? 60 : c->v[0].as.s->n), c->v[0].as.s->p);
+    return rest_of_call(r, c, 1, &it->call);
+}
+
+static bool select_by(qp_trun *r, qp_tv self, const call *c, bool negate, bool by_attr, qp_tv *out)
+{
+    qp_titer *it;
+    size_t at = by_attr;
+    if (!derived(r, self, next_selected, &it, out) || it->ended) return it && it->ended;
+    it->negate = negate;
+    if (by_attr) {
+        if (!c->n) return qp_t_fail(r, QP_TE_RUNTIME, "Missing parameter for attribute name");
+        it->extra = c->v[0];
+    }
+    if (c->n <= at) return true;
+    if (c->v[at].kind != QP_V_STR) return qp_t_fail(r, QP_TE_RUNTIME, "select: the name of a test must be a string");
+    it->entry = qp_t_find_test(c->v[at].as.s->p, c->v[at].as.s->n);
+    if (!it->entry)
+        return qp_t_fail(r, QP_TE_RUNTIME, "No test named '%.*s'.",
+                         (int)(c->v[at].as.s->n > 60 ? 60 : c->v[at].as.s->n), c->v[at].as.s->p);
+    return rest_of_call(r, c, at + 1, &it->call);
+}
+
+static bool f_select(qp_trun *r, qp_tv self, qp_tv *a, const call *c, qp_tv *out)
+{
+    UNUSED(a);
+    return select_by(r, self, c, false, false, out);
+}
+
+static bool f_reject(qp_trun *r, qp_tv self, qp_tv *a, const call *c, qp_tv *out)
+{
+    UNUSED(a);
+    return select_by(r, self, c, true, false, out);
+}
+
+static bool f_selectattr(qp_trun *r, qp_tv self, qp_tv *a, const call *c, qp_tv *out)
+{
+    UNUSED(a);
+    return select_by(r, self, c, false, true, out);
+}
+
+static bool f_rejectattr(qp_trun *r, qp_tv self, qp_tv *a, const call *c, qp_tv *out)
+{
+    UNUSED(a);
+    return select_by(r, self, c, true, true, out);
+}
+
+const qp_tentry qp_t_filters_seq[] = {
+    {"length", f_length, "", 0},
+    {"count", f_length, "", 0},
+    {"first", f_first, "", 0},
+    {"last", f_last, "", 0},
+    {"list", f_list, "", 0},
+    {"items", f_items, "", 0},
+    {"join", f_join, "d,attribute", 0},
+    {"reverse", f_reverse, "", 0},
+    {"sum", f_sum, "attribute,start", 0},
+    {"max", f_max, "case_sensitive,attribute", 0},
+    {"min", f_min, "case_sensitive,attribute", 0},
+    {"sort", f_sort, "reverse,case_sensitive,attribute", 0},
+    {"dictsort", f_dictsort, "case_sensitive,by,reverse", 0},
+    {"unique", f_unique, "case_sensitive,attribute", 0},
+    {"groupby", f_groupby, "attribute,default,case_sensitive", 1},
+    {"batch", f_batch, "linecount,fill_with", 1},
+    {"slice", f_slice, "slices,fill_with", 1},
+    {"map", f_map, "*", 0},
+    {"select", f_select, "*", 0},
+    {"reject", f_reject, "*", 0},
+    {"selectattr", f_selectattr, "*", 0},
+    {"rejectattr", f_rejectattr, "*", 0},
+};
+const size_t qp_t_n_filters_seq = sizeof qp_t_filters_seq / sizeof *qp_t_filters_seq;
