@@ -148,8 +148,8 @@ static bool g_range(qp_trun *r, qp_tv self, qp_tv *a, const qp_tcall *c, qp_tv *
                              : (v[0] > v[1] ? (uint64_t)v[0] - (uint64_t)v[1] : 0);
     uint64_t step = v[2] > 0 ? (uint64_t)v[2] : 0 - (uint64_t)v[2], n = span / step + (span % step != 0);
     if (n > QP_T_MAX_RANGE)
-        return qp_t_fail(r, QP_TE_RUNTIME,
-                         "Range too big. The sandbox blocks ranges larger than MAX_RANGE (%d).", QP_T_MAX_RANGE);
+        return qp_t_fail(r, QP_TE_RUNTIME, "Range too big. The sandbox blocks ranges larger than MAX_RANGE (%d).",
+                         QP_T_MAX_RANGE);
     if (!qp_t_alloc(r, 1, sizeof *g, &g)) return false;
     *g = (qp_trange){v[0], v[1], v[2], (size_t)n};
     *out = (qp_tv){QP_V_RANGE, {.range = g}};
@@ -252,10 +252,14 @@ static bool g_lipsum(qp_trun *r, qp_tv self, qp_tv *a, const qp_tcall *c, qp_tv 
 const qp_tentry *qp_t_find_global(const char *name, size_t n)
 {
     static const qp_tentry table[] = {
-        {"raise_exception", g_raise, "message", 1}, {"strftime_now", g_strftime, "format", 1},
-        {"range", g_range, "start,stop,step", 1},   {"dict", g_dict, "*", 0},
-        {"namespace", g_namespace, "*", 0},         {"cycler", g_cycler, "*", 0},
-        {"joiner", g_joiner, "sep", 0},             {"lipsum", g_lipsum, "n,html,min,max", 0},
+        {"raise_exception", g_raise, "message", 1},
+        {"strftime_now", g_strftime, "format", 1},
+        {"range", g_range, "start,stop,step", 1},
+        {"dict", g_dict, "*", 0},
+        {"namespace", g_namespace, "*", 0},
+        {"cycler", g_cycler, "*", 0},
+        {"joiner", g_joiner, "sep", 0},
+        {"lipsum", g_lipsum, "n,html,min,max", 0},
     };
     return qp_t_find_entry(table, sizeof table / sizeof *table, name, n);
 }
@@ -386,7 +390,8 @@ static bool m_loop_changed(qp_trun *r, qp_tv self, qp_tv *a, const qp_tcall *c, 
     (void)a;
     if (!qp_t_new_list(r, QP_V_TUPLE, c->n, &now)) return false;
     if (c->n) memcpy(now.as.l->v, c->v, c->n * sizeof *c->v);
-    if (self.as.loop->changed.kind != QP_V_MISSING && !qp_t_equal(r, self.as.loop->changed, now, &same, 0)) return false;
+    if (self.as.loop->changed.kind != QP_V_MISSING && !qp_t_equal(r, self.as.loop->changed, now, &same, 0))
+        return false;
     self.as.loop->changed = now;
     *out = qp_t_bool(!same);
     return true;
@@ -394,12 +399,13 @@ static bool m_loop_changed(qp_trun *r, qp_tv self, qp_tv *a, const qp_tcall *c, 
 
 const qp_tentry *qp_t_find_method(qp_tkind kind, const char *name, size_t n)
 {
-    static const qp_tentry dict[] = {{"items", m_items, "", 0},       {"keys", m_keys, "", 0},
-                                     {"values", m_values, "", 0},     {"get", m_get, "key,default", 1},
+    static const qp_tentry dict[] = {{"items", m_items, "", 0},
+                                     {"keys", m_keys, "", 0},
+                                     {"values", m_values, "", 0},
+                                     {"get", m_get, "key,default", 1},
                                      {"copy", m_copy, "", 0}};
-    static const qp_tentry list[] = {{"index", m_list_index, "value,start,stop", 1},
-                                     {"count", m_list_count, "value", 1},
-                                     {"copy", m_copy, "", 0}};
+    static const qp_tentry list[] = {
+        {"index", m_list_index, "value,start,stop", 1}, {"count", m_list_count, "value", 1}, {"copy", m_copy, "", 0}};
     static const qp_tentry cycler[] = {{"next", m_cycler_next, "", 0}, {"reset", m_cycler_reset, "", 0}};
     static const qp_tentry loop[] = {{"cycle", m_loop_cycle, "*", 0}, {"changed", m_loop_changed, "*", 0}};
     static const qp_tentry bytes[] = {{"decode", m_decode, "encoding,errors", 0}};
@@ -495,8 +501,7 @@ bool qp_t_loop_attr(qp_trun *r, qp_tloop *l, const char *name, size_t n, qp_tv *
         return true;
     case 9:
         *out = l->prev;
-        if (l->prev.kind == QP_V_MISSING)
-            return qp_t_new_undef(r, QP_TE_UNDEFINED, out, "there is no previous item");
+        if (l->prev.kind == QP_V_MISSING) return qp_t_new_undef(r, QP_TE_UNDEFINED, out, "there is no previous item");
         return true;
     case 10:
         *out = l->ahead;

@@ -29,7 +29,8 @@ bool qp_t_lookup(qp_trun *r, const qp_tstr *name, qp_tscope *sc, qp_tv *out)
         *out = (qp_tv){QP_V_SELF, {0}};
         return true;
     }
-    return qp_t_new_undef(r, QP_TE_UNDEFINED, out, "'%.*s' is undefined", (int)(name->n > 100 ? 100 : name->n), name->p);
+    return qp_t_new_undef(r, QP_TE_UNDEFINED, out, "'%.*s' is undefined", (int)(name->n > 100 ? 100 : name->n),
+                          name->p);
 }
 
 static bool eval_kids(qp_trun *r, const qp_tnode *n, qp_tscope *sc, qp_tkind kind, qp_tv *out)
@@ -82,10 +83,7 @@ static bool compare(qp_trun *r, unsigned op, qp_tv a, qp_tv b, bool *out)
         return true;
     default:
         if (!qp_t_less(r, a, b, op == '<' ? "<" : op == '>' ? ">" : op == 'l' ? "<=" : ">=", &order, 0)) return false;
-        *out = order != 2 && (op == '<'   ? order < 0
-                              : op == '>' ? order > 0
-                              : op == 'l' ? order <= 0
-                                          : order >= 0);
+        *out = order != 2 && (op == '<' ? order < 0 : op == '>' ? order > 0 : op == 'l' ? order <= 0 : order >= 0);
         return true;
     }
 }
@@ -150,7 +148,8 @@ static bool add_kw(qp_trun *r, qp_tcall *c, size_t *cap, qp_tv key, qp_tv val)
 static bool add_mapping(qp_trun *r, qp_tcall *c, size_t *cap, qp_tv v)
 {
     if (v.kind == QP_V_UNDEF) return qp_t_use_undef(r, v);
-    if (v.kind != QP_V_DICT) return qp_t_fail(r, QP_TE_RUNTIME, "argument after ** must be a mapping, not %s", qp_t_type_name(v));
+    if (v.kind != QP_V_DICT)
+        return qp_t_fail(r, QP_TE_RUNTIME, "argument after ** must be a mapping, not %s", qp_t_type_name(v));
     for (size_t i = 0; i < v.as.d->n; i++) {
         if (v.as.d->v[i].key.kind != QP_V_STR) return qp_t_fail(r, QP_TE_RUNTIME, "keywords must be strings");
         if (!add_kw(r, c, cap, v.as.d->v[i].key, v.as.d->v[i].val)) return false;

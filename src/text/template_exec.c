@@ -145,8 +145,7 @@ bool qp_t_call_loop(qp_trun *r, qp_tloop *l, const qp_tcall *c, qp_tv *out)
 {
     size_t mark = r->buf.len;
     if (!l->node->flag)
-        return qp_t_fail(r, QP_TE_RUNTIME,
-                         "The loop must have the 'recursive' marker to be called recursively.");
+        return qp_t_fail(r, QP_TE_RUNTIME, "The loop must have the 'recursive' marker to be called recursively.");
     if (c->n != 1 || c->n_kw) return qp_t_fail(r, QP_TE_RUNTIME, "loop() takes exactly one argument");
     if (!enter_call(r)) return false;
     if (run_for(r, l->node, l->scope, c->v[0], l->depth0 + 1) == QP_FLOW_FAIL) return false;

@@ -628,8 +628,8 @@ static unsigned compare_op(qp_tparser *ps)
 {
     static const struct {
         unsigned tok, op;
-    } ops[] = {{'<', '<'}, {'>', '>'}, {OP2('<', '='), 'l'}, {OP2('>', '='), 'g'}, {OP2('=', '='), '='},
-               {OP2('!', '='), '!'}};
+    } ops[] = {{'<', '<'},           {'>', '>'},           {OP2('<', '='), 'l'},
+               {OP2('>', '='), 'g'}, {OP2('=', '='), '='}, {OP2('!', '='), '!'}};
     for (size_t i = 0; i < sizeof ops / sizeof *ops; i++) {
         if (qp_t_skip_op(ps, ops[i].tok)) return ops[i].op;
     }

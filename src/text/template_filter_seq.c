@@ -100,8 +100,7 @@ static bool f_reverse(qp_trun *r, qp_tv self, qp_tv *a, const call *c, qp_tv *ou
     bool ok;
     UNUSED(a);
     UNUSED(c);
-    if (self.kind == QP_V_STR)
-        return qp_t_slice(r, self, qp_t_missing(), qp_t_missing(), qp_t_int(-1), out);
+    if (self.kind == QP_V_STR) return qp_t_slice(r, self, qp_t_missing(), qp_t_missing(), qp_t_int(-1), out);
     if (!qp_t_reversed(r, self, &ok, out)) return false;
     if (ok) return true;
     if (!qp_t_to_list(r, self, &self)) return false;
@@ -207,9 +206,11 @@ static bool f_dictsort(qp_trun *r, qp_tv self, qp_tv *a, const call *c, qp_tv *o
     size_t pos = 0;
     UNUSED(c);
     if (self.kind == QP_V_UNDEF) return qp_t_use_undef(r, self);
-    if (self.kind != QP_V_DICT) return qp_t_fail(r, QP_TE_RUNTIME, "dictsort: not a mapping but %s", qp_t_type_name(self));
+    if (self.kind != QP_V_DICT)
+        return qp_t_fail(r, QP_TE_RUNTIME, "dictsort: not a mapping but %s", qp_t_type_name(self));
     if (a[1].kind != QP_V_MISSING && !is_str(a[1], "key")) {
-        if (!is_str(a[1], "value")) return qp_t_fail(r, QP_TE_RUNTIME, "You can only sort by either \"key\" or \"value\"");
+        if (!is_str(a[1], "value"))
+            return qp_t_fail(r, QP_TE_RUNTIME, "You can only sort by either \"key\" or \"value\"");
         pos = 1;
     }
     for (size_t i = 0; i < self.as.d->n; i++) {

@@ -16,7 +16,8 @@ static bool int_arg(qp_trun *r, const char *what, qp_tv v, int64_t fallback, int
     *out = fallback;
     if (v.kind == QP_V_MISSING) return true;
     if (v.kind == QP_V_UNDEF) return qp_t_use_undef(r, v);
-    return qp_t_as_int(v, out) ? true : qp_t_fail(r, QP_TE_RUNTIME, "%s must be an integer, not %s", what, qp_t_type_name(v));
+    return qp_t_as_int(v, out) ? true
+                               : qp_t_fail(r, QP_TE_RUNTIME, "%s must be an integer, not %s", what, qp_t_type_name(v));
 }
 
 /* ---- text ---- */
@@ -153,7 +154,8 @@ static bool f_truncate(qp_trun *r, qp_tv self, qp_tv *a, const call *c, qp_tv *o
     if (!qp_t_soft_str(r, self, &self)) return false;
     if (a[2].kind == QP_V_MISSING ? !qp_t_borrow_str(r, "...", 3, &end) : !qp_t_soft_str(r, a[2], &end)) return false;
     int64_t n_end = (int64_t)qp_t_ncp(end.as.s), n = (int64_t)qp_t_ncp(self.as.s);
-    if (length < n_end) return qp_t_fail(r, QP_TE_RUNTIME, "expected length >= %lld, got %lld", (long long)n_end, (long long)length);
+    if (length < n_end)
+        return qp_t_fail(r, QP_TE_RUNTIME, "expected length >= %lld, got %lld", (long long)n_end, (long long)length);
     if (leeway < 0) return qp_t_fail(r, QP_TE_RUNTIME, "expected leeway >= 0, got %lld", (long long)leeway);
     *out = self;
     if (n <= length || n - length <= leeway) return true;
@@ -192,9 +194,9 @@ static bool put_quoted(qp_trun *r, qp_tv v, bool for_query)
         char b[8];
         bool plain = (ch >= 'a' && ch <= 'z') || (ch >= 'A' && ch <= 'Z') || (ch >= '0' && ch <= '9') ||
                      (ch && strchr("-_.~", ch)) || (ch == '/' && !for_query);
-        if (plain ? !qp_t_put(r, (char *)&ch, 1)
-                  : ch == ' ' && for_query ? !qp_t_put(r, "+", 1)
-                                           : !qp_t_put(r, b, (size_t)snprintf(b, sizeof b, "%%%02X", ch)))
+        if (plain                    ? !qp_t_put(r, (char *)&ch, 1)
+            : ch == ' ' && for_query ? !qp_t_put(r, "+", 1)
+                                     : !qp_t_put(r, b, (size_t)snprintf(b, sizeof b, "%%%02X", ch)))
             return false;
     }
     return true;
@@ -233,7 +235,7 @@ static bool f_urlencode(qp_trun *r, qp_tv self, qp_tv *a, const call *c, qp_tv *
 /* Removes tags and comments, collapses whitespace, turns the five basic entities back. */
 static bool f_striptags(qp_trun *r, qp_tv self, qp_tv *a, const call *c, qp_tv *out)
 {
-    static const char *const entities[][2] = {{"&lt;", "<"},  {"&gt;", ">"},  {"&quot;", "\""}, {"&#34;", "\""},
+    static const char *const entities[][2] = {{"&lt;", "<"},  {"&gt;", ">"},   {"&quot;", "\""}, {"&#34;", "\""},
                                               {"&#39;", "'"}, {"&#x27;", "'"}, {"&amp;", "&"}};
     size_t mark = r->buf.len;
     bool gap = false, any = false;
@@ -279,7 +281,8 @@ static bool f_format(qp_trun *r, qp_tv self, qp_tv *a, const call *c, qp_tv *out
 {
     qp_tv args;
     UNUSED(a);
-    if (c->n && c->n_kw) return qp_t_fail(r, QP_TE_RUNTIME, "can't handle positional and keyword arguments at the same time");
+    if (c->n && c->n_kw)
+        return qp_t_fail(r, QP_TE_RUNTIME, "can't handle positional and keyword arguments at the same time");
     if (!qp_t_soft_str(r, self, &self)) return false;
     if (c->n_kw) {
         if (!qp_t_new_dict(r, QP_V_DICT, &args)) return false;
@@ -331,7 +334,8 @@ static bool f_abs(qp_trun *r, qp_tv self, qp_tv *a, const call *c, qp_tv *out)
         *out = qp_t_float(fabs(self.as.f));
         return true;
     }
-    if (!qp_t_as_int(self, &i)) return qp_t_fail(r, QP_TE_RUNTIME, "bad operand type for abs(): '%s'", qp_t_type_name(self));
+    if (!qp_t_as_int(self, &i))
+        return qp_t_fail(r, QP_TE_RUNTIME, "bad operand type for abs(): '%s'", qp_t_type_name(self));
     return qp_t_negate(r, qp_t_int(i), i < 0, out);
 }
 
@@ -406,7 +410,7 @@ static bool text_to_int(qp_trun *r, qp_tv s, int64_t base, bool *ok, int64_t *ou
     if (base == 0) base = 10;
     for (size_t from = i; i < len; i++) {
         if (p[i] == '_' && i > from && i + 1 < len && p[i - 1] != '_') continue;
-        int v = p[i] >= '0' && p[i] <= '9'   ? p[i] - '0'
+        int v = p[i] >= '0' && p[i] <= '9'                     ? p[i] - '0'
                 : (p[i] | 0x20) >= 'a' && (p[i] | 0x20) <= 'z' ? (p[i] | 0x20) - 'a' + 10
                                                                : 99;
         if (v >= base) return true;
@@ -438,7 +442,8 @@ static bool f_int(qp_trun *r, qp_tv self, qp_tv *a, const call *c, qp_tv *out)
     double f;
     UNUSED(c);
     if (!int_arg(r, "int: base", a[1], 10, &base)) return false;
-    if (base != 0 && (base < 2 || base > 36)) return qp_t_fail(r, QP_TE_RUNTIME, "int() base must be >= 2 and <= 36, or 0");
+    if (base != 0 && (base < 2 || base > 36))
+        return qp_t_fail(r, QP_TE_RUNTIME, "int() base must be >= 2 and <= 36, or 0");
     if (self.kind == QP_V_UNDEF) return qp_t_use_undef(r, self);
     if (qp_t_as_int(self, &i)) {
         ok = true;

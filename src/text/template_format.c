@@ -13,8 +13,8 @@
 
 typedef struct spec {
     bool minus, plus, space, zero, alt, comma;
-    int32_t fill; /* 0: default */
-    char align;   /* '<', '>', '^', '=' or 0 */
+    int32_t fill;        /* 0: default */
+    char align;          /* '<', '>', '^', '=' or 0 */
     int64_t width, prec; /* prec -1: none */
     char type;
 } spec;
@@ -211,11 +211,10 @@ static bool put_percent(qp_trun *r, const spec *s, qp_tv v)
     case 's':
     case 'r':
     case 'a':
-        if (s->type == 's' ? !qp_t_soft_str(r, v, &text)
-                           : !qp_t_put_repr(r, v, 0) || !qp_t_take(r, mark, &text))
+        if (s->type == 's' ? !qp_t_soft_str(r, v, &text) : !qp_t_put_repr(r, v, 0) || !qp_t_take(r, mark, &text))
             return false;
-        return put_text(r, &(spec){.minus = s->minus, .width = s->width, .prec = s->prec, .align = s->minus ? '<' : '>'},
-                        text);
+        return put_text(
+            r, &(spec){.minus = s->minus, .width = s->width, .prec = s->prec, .align = s->minus ? '<' : '>'}, text);
     case 'd':
     case 'i':
     case 'u':
@@ -337,7 +336,8 @@ static bool read_spec(qp_trun *r, const char *p, size_t n, spec *s)
     }
     if (i < n && p[i] == '.') {
         s->prec = 0;
-        for (i++; i < n && p[i] >= '0' && p[i] <= '9' && s->prec <= MAX_PREC; i++) s->prec = s->prec * 10 + (p[i] - '0');
+        for (i++; i < n && p[i] >= '0' && p[i] <= '9' && s->prec <= MAX_PREC; i++)
+            s->prec = s->prec * 10 + (p[i] - '0');
     }
     if (s->width > MAX_WIDTH || s->prec > MAX_PREC)
         return qp_t_limit(r, "a width or precision in a format string is too large");

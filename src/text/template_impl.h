@@ -17,11 +17,11 @@
 #include "text/template.h"
 
 #define QP_T_MAX_SOURCE ((size_t)16 << 20)
-#define QP_T_MAX_TREE ((size_t)512 << 20)   /* bytes of a template's arena */
-#define QP_T_MAX_PARSE_DEPTH 150            /* nested brackets and statements */
-#define QP_T_MAX_VALUE_DEPTH 200            /* nesting that repr, tojson, == and < follow */
-#define QP_T_MAX_NEST 1200                  /* nested evaluations; frames of all kinds, bounds the C stack */
-#define QP_T_MAX_ARGS 6                     /* bound parameters of a built-in */
+#define QP_T_MAX_TREE ((size_t)512 << 20) /* bytes of a template's arena */
+#define QP_T_MAX_PARSE_DEPTH 150          /* nested brackets and statements */
+#define QP_T_MAX_VALUE_DEPTH 200          /* nesting that repr, tojson, == and < follow */
+#define QP_T_MAX_NEST 1200                /* nested evaluations; frames of all kinds, bounds the C stack */
+#define QP_T_MAX_ARGS 6                   /* bound parameters of a built-in */
 #define QP_T_MAX_RANGE 100000
 
 typedef struct qp_trun qp_trun;
@@ -151,11 +151,11 @@ typedef bool (*qp_tnext)(qp_trun *r, qp_titer *it, qp_tv *out, bool *done);
 
 struct qp_titer {
     qp_tnext next;
-    qp_tv over;      /* the value that is walked */
-    size_t pos;      /* index or byte offset */
-    qp_titer *src;   /* of a derived iterator */
+    qp_tv over;             /* the value that is walked */
+    size_t pos;             /* index or byte offset */
+    qp_titer *src;          /* of a derived iterator */
     const qp_tentry *entry; /* filter or test applied to each item */
-    qp_tcall call;   /* its arguments */
+    qp_tcall call;          /* its arguments */
     qp_tv extra, extra2;
     bool negate, by_attr, ended;
     const qp_tnode *node; /* loop filter */
@@ -201,7 +201,7 @@ typedef enum qp_tnodekind {
     QP_N_NAME,
     QP_N_TUPLE,
     QP_N_LIST,
-    QP_N_DICT, /* kids: key, value, key, value... */
+    QP_N_DICT,  /* kids: key, value, key, value... */
     QP_N_CHAIN, /* a: base; kids: ATTR, ITEM, SLICE, CALL, FILTER, TEST, applied in turn */
     QP_N_ATTR,
     QP_N_ITEM,
@@ -221,18 +221,18 @@ typedef enum qp_tnodekind {
     QP_N_POS,
     QP_N_COND, /* a: test; b: then; c: else or NULL */
     /* statements */
-    QP_N_TEXT,   /* val */
-    QP_N_PRINT,  /* a */
-    QP_N_IF,     /* kids: BRANCH; a: else body (BODY) or NULL */
-    QP_N_BRANCH, /* a: test; kids: body */
-    QP_N_BODY,   /* kids */
-    QP_N_FOR,    /* a: target; b: iterable; c: filter or NULL; kids: body; body2: else; flag: recursive */
-    QP_N_SET,    /* a: target; b: value */
-    QP_N_SETBLOCK, /* a: target; b: CHAIN of filters without base, or NULL; kids: body */
-    QP_N_NSREF,    /* target ns.attr: name; c: ATTR with the attribute's name */
-    QP_N_MACRO,    /* name; a: BODY of PARAM; kids: body; op: bits USES_* */
-    QP_N_PARAM,    /* name; a: default or NULL */
-    QP_N_CALLBLOCK, /* a: CHAIN ending in CALL; b: MACRO of the caller */
+    QP_N_TEXT,        /* val */
+    QP_N_PRINT,       /* a */
+    QP_N_IF,          /* kids: BRANCH; a: else body (BODY) or NULL */
+    QP_N_BRANCH,      /* a: test; kids: body */
+    QP_N_BODY,        /* kids */
+    QP_N_FOR,         /* a: target; b: iterable; c: filter or NULL; kids: body; body2: else; flag: recursive */
+    QP_N_SET,         /* a: target; b: value */
+    QP_N_SETBLOCK,    /* a: target; b: CHAIN of filters without base, or NULL; kids: body */
+    QP_N_NSREF,       /* target ns.attr: name; c: ATTR with the attribute's name */
+    QP_N_MACRO,       /* name; a: BODY of PARAM; kids: body; op: bits USES_* */
+    QP_N_PARAM,       /* name; a: default or NULL */
+    QP_N_CALLBLOCK,   /* a: CHAIN ending in CALL; b: MACRO of the caller */
     QP_N_FILTERBLOCK, /* b: CHAIN of filters; kids: body */
     QP_N_WITH,        /* a: BODY of SET; kids: body */
     QP_N_BLOCK,       /* kids: body; name */
@@ -321,7 +321,7 @@ typedef struct qp_tparser {
     qp_ttoken *tok; /* all tokens, ended by EOF */
     size_t n_tok, cap_tok, at;
     unsigned depth;
-    unsigned loops; /* enclosing loops that break may leave */
+    unsigned loops;    /* enclosing loops that break may leave */
     qp_tnode **macros; /* enclosing macros, for USES_* */
     size_t n_macros, cap_macros;
     qp_tnode **unknown; /* filters and tests that do not exist and are not excused */
@@ -387,9 +387,9 @@ bool qp_t_put(qp_trun *r, const char *p, size_t n);
 bool qp_t_putz(qp_trun *r, const char *s);
 bool qp_t_put_cp(qp_trun *r, int32_t cp);
 bool qp_t_put_repeat(qp_trun *r, const char *p, size_t n, size_t times);
-bool qp_t_put_str(qp_trun *r, qp_tv v);                   /* str(v) */
-bool qp_t_put_repr(qp_trun *r, qp_tv v, unsigned depth);  /* repr(v) */
-bool qp_t_take(qp_trun *r, size_t mark, qp_tv *out);      /* cuts what was put since mark = r->buf.len into a string */
+bool qp_t_put_str(qp_trun *r, qp_tv v);                  /* str(v) */
+bool qp_t_put_repr(qp_trun *r, qp_tv v, unsigned depth); /* repr(v) */
+bool qp_t_take(qp_trun *r, size_t mark, qp_tv *out);     /* cuts what was put since mark = r->buf.len into a string */
 bool qp_t_put_escaped(qp_trun *r, const char *p, size_t n); /* HTML entities */
 void qp_t_float_repr(double f, char out[40]);
 bool qp_t_tojson(qp_trun *r, qp_tv *a, qp_tv v, qp_tv *out); /* a: ensure_ascii, indent, separators, sort_keys */
@@ -444,14 +444,14 @@ size_t qp_t_find_bytes(qp_trun *r, const char *p, size_t np, const char *q, size
 size_t qp_t_ncp(qp_tstr *s);
 size_t qp_t_offset(qp_tstr *s, size_t cp_index); /* byte offset of a code point */
 
-bool qp_t_new_str(qp_trun *r, const char *p, size_t n, qp_tv *out);    /* copies */
-bool qp_t_borrow_str(qp_trun *r, const char *p, size_t n, qp_tv *out); /* p outlives the render */
+bool qp_t_new_str(qp_trun *r, const char *p, size_t n, qp_tv *out);         /* copies */
+bool qp_t_borrow_str(qp_trun *r, const char *p, size_t n, qp_tv *out);      /* p outlives the render */
 bool qp_t_sub_str(qp_trun *r, qp_tv s, size_t from, size_t to, qp_tv *out); /* byte offsets; shares, keeps markup */
-bool qp_t_str_of(qp_trun *r, qp_tv v, qp_tv *out);  /* str(v) as a plain string */
-bool qp_t_soft_str(qp_trun *r, qp_tv v, qp_tv *out); /* a string stays itself, markup and all */
+bool qp_t_str_of(qp_trun *r, qp_tv v, qp_tv *out);                          /* str(v) as a plain string */
+bool qp_t_soft_str(qp_trun *r, qp_tv v, qp_tv *out);                        /* a string stays itself, markup and all */
 bool qp_t_new_undef(qp_trun *r, qp_template_error kind, qp_tv *out, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
-bool qp_t_use_undef(qp_trun *r, qp_tv v); /* fails with its message */
+bool qp_t_use_undef(qp_trun *r, qp_tv v);                            /* fails with its message */
 bool qp_t_new_list(qp_trun *r, qp_tkind kind, size_t n, qp_tv *out); /* n elements, MISSING */
 bool qp_t_new_dict(qp_trun *r, qp_tkind kind, qp_tv *out);
 bool qp_t_hash(qp_trun *r, qp_tv v, uint64_t *out, unsigned depth);
@@ -497,9 +497,9 @@ bool qp_t_sort(qp_trun *r, qp_tv *keys, qp_tv *vals, size_t n, bool reverse); /*
 bool qp_t_iter(qp_trun *r, qp_tv v, qp_titer **out); /* iter(v) */
 bool qp_t_iter_next(qp_trun *r, qp_titer *it, qp_tv *out, bool *done);
 bool qp_t_iter_rest(qp_trun *r, qp_titer *it, qp_tvec *out);
-bool qp_t_to_list(qp_trun *r, qp_tv v, qp_tv *out); /* list(v); a list or tuple may be returned as it is */
+bool qp_t_to_list(qp_trun *r, qp_tv v, qp_tv *out);            /* list(v); a list or tuple may be returned as it is */
 bool qp_t_reversed(qp_trun *r, qp_tv v, bool *ok, qp_tv *out); /* *ok false: not reversible */
-bool qp_t_list_iter(qp_trun *r, qp_tv list, qp_tv *out); /* a one-pass iterator value over a list */
+bool qp_t_list_iter(qp_trun *r, qp_tv list, qp_tv *out);       /* a one-pass iterator value over a list */
 bool qp_t_path_get(qp_trun *r, qp_tv item, qp_tv path, qp_tv deflt, qp_tv *out); /* "a.b.0" */
 
 /* ---- calls ---- */
@@ -514,7 +514,7 @@ const qp_tentry *qp_t_find_test(const char *name, size_t n);
 const qp_tentry *qp_t_find_global(const char *name, size_t n);
 const qp_tentry *qp_t_find_method(qp_tkind kind, const char *name, size_t n);
 const qp_tentry *qp_t_find_entry(const qp_tentry *table, size_t n_table, const char *name, size_t n);
-bool qp_t_is_mutator(qp_tkind kind, const char *name, size_t n); /* refused by the sandbox */
+bool qp_t_is_mutator(qp_tkind kind, const char *name, size_t n);                      /* refused by the sandbox */
 bool qp_t_loop_attr(qp_trun *r, qp_tloop *l, const char *name, size_t n, qp_tv *out); /* MISSING: none */
 bool qp_t_check_ns_name(qp_trun *r, const qp_tstr *name); /* namespaces refuse names with a leading underscore */
 extern const qp_tentry qp_t_filters_text[], qp_t_filters_seq[], qp_t_str_methods[], qp_t_str_methods2[];
@@ -534,9 +534,9 @@ bool qp_t_lookup(qp_trun *r, const qp_tstr *name, qp_tscope *sc, qp_tv *out);
 
 /* ---- Unicode case (template_case.c) ---- */
 typedef enum qp_tcase { QP_CASE_UPPER, QP_CASE_LOWER, QP_CASE_TITLE, QP_CASE_FOLD } qp_tcase;
-bool qp_t_put_case(qp_trun *r, int32_t cp, qp_tcase to);                    /* full mapping of one code point */
-bool qp_t_put_lower(qp_trun *r, const char *p, size_t n, size_t at);        /* lower of p[at], knowing final sigma */
-bool qp_t_case(qp_trun *r, qp_tv s, qp_tcase to, qp_tv *out);               /* upper, lower, casefold of a string */
+bool qp_t_put_case(qp_trun *r, int32_t cp, qp_tcase to);             /* full mapping of one code point */
+bool qp_t_put_lower(qp_trun *r, const char *p, size_t n, size_t at); /* lower of p[at], knowing final sigma */
+bool qp_t_case(qp_trun *r, qp_tv s, qp_tcase to, qp_tv *out);        /* upper, lower, casefold of a string */
 bool qp_t_capitalize(qp_trun *r, qp_tv s, qp_tv *out);
 bool qp_t_is_upper_cp(int32_t cp);
 bool qp_t_is_lower_cp(int32_t cp);

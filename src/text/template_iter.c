@@ -96,8 +96,8 @@ static bool next_loop(qp_trun *r, qp_titer *it, qp_tv *out, bool *done)
 bool qp_t_iter(qp_trun *r, qp_tv v, qp_titer **out)
 {
     static const qp_tnext nexts[] = {
-        [QP_V_UNDEF] = next_none, [QP_V_STR] = next_str,     [QP_V_BYTES] = next_bytes, [QP_V_LIST] = next_list,
-        [QP_V_TUPLE] = next_list, [QP_V_DICT] = next_dict,   [QP_V_VIEW] = next_view,   [QP_V_RANGE] = next_range,
+        [QP_V_UNDEF] = next_none, [QP_V_STR] = next_str,   [QP_V_BYTES] = next_bytes, [QP_V_LIST] = next_list,
+        [QP_V_TUPLE] = next_list, [QP_V_DICT] = next_dict, [QP_V_VIEW] = next_view,   [QP_V_RANGE] = next_range,
         [QP_V_LOOP] = next_loop,  [QP_V_SELF] = NULL,
     };
     if (v.kind == QP_V_ITER) {
@@ -155,8 +155,8 @@ bool qp_t_list_iter(qp_trun *r, qp_tv list, qp_tv *out)
 bool qp_t_reversed(qp_trun *r, qp_tv v, bool *ok, qp_tv *out)
 {
     qp_tv list;
-    *ok = v.kind == QP_V_STR || qp_t_is_seq(v) || v.kind == QP_V_DICT || v.kind == QP_V_VIEW ||
-          v.kind == QP_V_RANGE || v.kind == QP_V_UNDEF || v.kind == QP_V_BYTES;
+    *ok = v.kind == QP_V_STR || qp_t_is_seq(v) || v.kind == QP_V_DICT || v.kind == QP_V_VIEW || v.kind == QP_V_RANGE ||
+          v.kind == QP_V_UNDEF || v.kind == QP_V_BYTES;
     if (!*ok) return true;
     if (!qp_t_to_list(r, v, &list) || !qp_t_list_iter(r, list, out)) return false;
     out->as.it->next = next_list_back;

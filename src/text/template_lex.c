@@ -211,8 +211,8 @@ static bool lex_number(qp_tparser *ps)
             if (q > p + 2) end = q;
         }
         if (end == p + 1) {
-            while (end < ps->n && (ps->src[end] == '0' ||
-                                   (ps->src[end] == '_' && end + 1 < ps->n && ps->src[end + 1] == '0')))
+            while (end < ps->n &&
+                   (ps->src[end] == '0' || (ps->src[end] == '_' && end + 1 < ps->n && ps->src[end + 1] == '0')))
                 end++;
         }
     } else {

@@ -269,10 +269,11 @@ static bool m_encode(qp_trun *r, qp_tv self, qp_tv *a, const call *c, qp_tv *out
 {
     UNUSED(c);
     for (size_t i = 0; i < 2; i++) {
-        bool utf8 = a[i].kind == QP_V_MISSING ||
-                    (a[i].kind == QP_V_STR &&
-                     (i || (a[i].as.s->n == 5 && (!memcmp(a[i].as.s->p, "utf-8", 5) || !memcmp(a[i].as.s->p, "UTF-8", 5))) ||
-                      (a[i].as.s->n == 4 && !memcmp(a[i].as.s->p, "utf8", 4))));
+        bool utf8 =
+            a[i].kind == QP_V_MISSING ||
+            (a[i].kind == QP_V_STR &&
+             (i || (a[i].as.s->n == 5 && (!memcmp(a[i].as.s->p, "utf-8", 5) || !memcmp(a[i].as.s->p, "UTF-8", 5))) ||
+              (a[i].as.s->n == 4 && !memcmp(a[i].as.s->p, "utf8", 4))));
         if (!utf8) return qp_t_fail(r, QP_TE_RUNTIME, "encode(): only utf-8 is supported");
     }
     if (!qp_t_borrow_str(r, self.as.s->p, self.as.s->n, out)) return false;

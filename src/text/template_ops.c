@@ -1,4 +1,5 @@
-/* Operators, attribute and item access, slices of template values. Integers are 64 bits: a result beyond is an error. */
+/* Operators, attribute and item access, slices of template values. Integers are 64 bits: a result beyond is an error.
+ */
 #include "text/template_impl.h"
 
 #include <inttypes.h>

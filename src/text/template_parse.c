@@ -601,12 +601,10 @@ static bool parse_statement(qp_tparser *ps, qp_tnode *parent)
     static const struct {
         const char *name;
         bool (*parse)(qp_tparser *ps, qp_tnode *parent);
-    } tags[] = {{"if", parse_if},           {"for", parse_for},
-                {"set", parse_set},         {"macro", parse_macro},
-                {"call", parse_call_block}, {"filter", parse_filter_block},
-                {"with", parse_with},       {"block", parse_named_block},
-                {"include", parse_loader},  {"extends", parse_loader},
-                {"import", parse_loader},   {"from", parse_loader},
+    } tags[] = {{"if", parse_if},          {"for", parse_for},           {"set", parse_set},
+                {"macro", parse_macro},    {"call", parse_call_block},   {"filter", parse_filter_block},
+                {"with", parse_with},      {"block", parse_named_block}, {"include", parse_loader},
+                {"extends", parse_loader}, {"import", parse_loader},     {"from", parse_loader},
                 {"print", parse_print}};
     const qp_ttoken *k = qp_t_cur(ps);
     for (size_t i = 0; i < sizeof tags / sizeof *tags; i++) {

@@ -154,8 +154,8 @@ static bool t_ge(qp_trun *r, qp_tv v, qp_tv *a, const call *c, qp_tv *out)
 /* Identity: equal scalars of one type count as the same object, containers by address. */
 static bool t_sameas(qp_trun *r, qp_tv v, qp_tv *a, const call *c, qp_tv *out)
 {
-    bool scalar = v.kind == QP_V_NONE || v.kind == QP_V_BOOL || v.kind == QP_V_INT || v.kind == QP_V_FLOAT ||
-                  v.kind == QP_V_STR;
+    bool scalar =
+        v.kind == QP_V_NONE || v.kind == QP_V_BOOL || v.kind == QP_V_INT || v.kind == QP_V_FLOAT || v.kind == QP_V_STR;
     if (v.kind != a[0].kind) {
         *out = qp_t_bool(false);
         return true;

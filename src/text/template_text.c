@@ -383,16 +383,15 @@ bool qp_t_tojson(qp_trun *r, qp_tv *a, qp_tv v, qp_tv *out)
 {
     static const char spaces[] = "                                ";
     size_t mark = r->buf.len;
-    json_style st = {qp_t_truth(a[0]), qp_t_truth(a[3]), false, {spaces, 0, 0, 0, false}, {", ", 2, 2, 0, false},
-                     {": ", 2, 2, 0, false}};
+    json_style st = {qp_t_truth(a[0]),         qp_t_truth(a[3]),       false,
+                     {spaces, 0, 0, 0, false}, {", ", 2, 2, 0, false}, {": ", 2, 2, 0, false}};
     int64_t width;
     if (a[1].kind == QP_V_STR) {
         st.pretty = true;
         st.indent = *a[1].as.s;
     } else if (qp_t_as_int(a[1], &width)) {
         st.pretty = true;
-        if (width > (int64_t)sizeof spaces - 1)
-            return qp_t_limit(r, "tojson: an indent of more than 32 spaces");
+        if (width > (int64_t)sizeof spaces - 1) return qp_t_limit(r, "tojson: an indent of more than 32 spaces");
         st.indent.n = width > 0 ? (size_t)width : 0;
     } else if (a[1].kind != QP_V_MISSING && a[1].kind != QP_V_NONE) {
         return qp_t_fail(r, QP_TE_RUNTIME, "tojson: indent must be an integer, a string or none, not %s",

@@ -111,8 +111,8 @@ size_t qp_t_next_cp(const char *p, size_t n, int32_t *cp)
 bool qp_t_is_space(int32_t cp)
 {
     if (cp < 0x80) return (cp >= 9 && cp <= 13) || (cp >= 0x1C && cp <= 0x20);
-    return cp == 0x85 || cp == 0xA0 || cp == 0x1680 || (cp >= 0x2000 && cp <= 0x200A) || cp == 0x2028 ||
-           cp == 0x2029 || cp == 0x202F || cp == 0x205F || cp == 0x3000;
+    return cp == 0x85 || cp == 0xA0 || cp == 0x1680 || (cp >= 0x2000 && cp <= 0x200A) || cp == 0x2028 || cp == 0x2029 ||
+           cp == 0x202F || cp == 0x205F || cp == 0x3000;
 }
 
 uint64_t qp_t_hash_bytes(const char *p, size_t n)
@@ -461,10 +461,17 @@ bool qp_t_from_json(qp_trun *r, const json_t *j, qp_tv *out, unsigned depth)
 
 const char *qp_t_type_name(qp_tv v)
 {
-    static const char *const names[] = {"missing", "Undefined", "NoneType",   "bool",  "int",       "int",
-                                        "float",   "str",       "bytes",      "list",  "tuple",     "dict",
-                                        "Namespace", "range",   "dict_view", "generator", "function", "Macro",
-                                        "LoopContext", "Cycler", "Joiner",    "TemplateReference"};
+    static const char *const names[] = {"missing",     "Undefined",
+                                        "NoneType",    "bool",
+                                        "int",         "int",
+                                        "float",       "str",
+                                        "bytes",       "list",
+                                        "tuple",       "dict",
+                                        "Namespace",   "range",
+                                        "dict_view",   "generator",
+                                        "function",    "Macro",
+                                        "LoopContext", "Cycler",
+                                        "Joiner",      "TemplateReference"};
     if (v.kind == QP_V_STR && v.as.s->markup) return "Markup";
     if (v.kind == QP_V_VIEW)
         return v.as.view->which == 'k' ? "dict_keys" : v.as.view->which == 'v' ? "dict_values" : "dict_items";

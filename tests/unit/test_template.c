@@ -41,8 +41,7 @@ static int check(const char *name, const json_t *template, const json_t *context
     const char *want_class = json_string_value(json_object_get(c, "error"));
     const char *message = json_string_value(json_object_get(c, "message"));
     int bad = 0;
-    qp_template_error kind =
-        run(json_string_value(template), json_string_length(template), context, NULL, &out, &err);
+    qp_template_error kind = run(json_string_value(template), json_string_length(template), context, NULL, &out, &err);
     if (want_class) {
         bad = strcmp(classes[kind], want_class) != 0;
         if (!bad && kind == QP_TE_RAISE) bad = strcmp(err.msg, message) != 0;
