@@ -1,0 +1,64 @@
+"""What the command line tests share: running the binary and reading goldens. Standard library and NumPy only."""
+import json
+import os
+import pathlib
+import signal
+import struct
+import subprocess
+
+import numpy as np
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+BINARY = os.environ.get("QUANTPACK", str(ROOT / "build/dev/quantpack"))
+MODELS = ROOT / "tests/vectors/models"
+DENSE = ["llama", "smollm2", "qwen3", "gemma3", "qwen3_5"]
+PACKS = ["llama-exl3", "qwen3-exl3", "qwen3_5-exl3"]
+
+
+def run(*args, code=0, stdin=None, env=None, timeout=240):
+    """Runs the program; checks its exit code unless code is None."""
+    r = subprocess.run([BINARY, *map(str, args)], input=stdin, stdin=subprocess.DEVNULL if stdin is None else None,
+                       capture_output=True, text=True, timeout=timeout, env={**os.environ, **(env or {})}, cwd=ROOT)
+    if code is not None:
+        assert r.returncode == code, f"exit code {r.returncode}, wanted {code}\nstdout: {r.stdout}\nstderr: {r.stderr}"
+    assert "Sanitizer" not in r.stderr, r.stderr
+    return r
+
+
+def start(*args, **kw):
+    return subprocess.Popen([BINARY, *map(str, args)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT, **kw)
+
+
+def interrupt(process):
+    process.send_signal(signal.SIGINT)
+
+
+def read_safetensors(path):
+    dtypes = {"F32": np.float32, "I32": np.int32, "F16": np.float16, "I16": np.int16}
+    data = pathlib.Path(path).read_bytes()
+    n = struct.unpack("<Q", data[:8])[0]
+    header = json.loads(data[8:8 + n])
+    out = {}
+    for name, t in header.items():
+        if name != "__metadata__" and t["dtype"] in dtypes:
+            a, b = t["data_offsets"]
+            out[name] = np.frombuffer(data[8 + n + a:8 + n + b], dtypes[t["dtype"]]).reshape(t["shape"])
+    return out
+
+
+_goldens = {}
+
+
+def golden(model):
+    if model not in _goldens:
+        _goldens[model] = read_safetensors(MODELS / model / "golden.safetensors")
+    return _goldens[model]
+
+
+def ids_text(ids):
+    return ",".join(str(int(i)) for i in ids)
+
+
+def write_ids_file(path, lists):
+    path.write_text("".join(json.dumps([int(i) for i in ids]) + "\n" for ids in lists))
+    return path
