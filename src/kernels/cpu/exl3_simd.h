@@ -36,11 +36,6 @@ QP_INLINE unsigned qp_exl3_rate_index(uint32_t n_words)
     return k2 <= 8 ? k2 - 2 : k2 / 2 + 2;
 }
 
-/* Accumulators of int32 products are declared with this type and not as __m512i: gcc 12 copies an accumulator of
- * another element type before and after every product (two moves a product, 5.9 instead of 4.9 cycles for 32 weights).
- */
-typedef int32_t qp_v16si __attribute__((vector_size(64)));
-
 QP_INLINE uint32_t qp_load32(const void *p)
 {
     uint32_t v;

@@ -1,19 +1,13 @@
 /* EXL3, level vnni: windows and states of a tile. Internal to exl3_*_vnni.c; needs AVX-512 F, BW, VL, DQ, VNNI, VBMI.
  *
- * A tile is 32 lanes of 8 weights. A group is 8 lanes, 8 K bytes. One unaligned load that starts one word before the
- * group holds every bit its 64 states need (the group's first states reach up to 15 bits back; before the first group
- * comes the tile's last word). One vpermb turns it into 8 qword windows whose top byte is stream byte floor(q K) - 2:
+ * One vpermb turns the load of a group (exl3_zmm.h) into 8 qword windows whose top byte is stream byte floor(q K) - 2:
  * the byte order inside the words is big-endian so that stream bits are consecutive. One vpmultishiftqb then cuts four
  * 16-bit states out of every qword: 32 states an instruction, no masks. A window of 64 bits holds all eight states of a
- * lane up to K = 6; K = 7 takes two; K = 8 has its states on byte borders and needs no shift.
- *
- * Nothing outside the tile is read: loads that would pass its end are masked. */
+ * lane up to K = 6; K = 7 takes two; K = 8 has its states on byte borders and needs no shift. */
 #ifndef QP_KERNELS_CPU_EXL3_VNNI_H
 #define QP_KERNELS_CPU_EXL3_VNNI_H
 
-#include "kernels/cpu/exl3_simd.h"
-
-#include <immintrin.h>
+#include "kernels/cpu/exl3_zmm.h"
 
 /* Place in the load of byte p (7: top) of the window of lane q, off bytes later than floor(q K) - 2. */
 #define WIN_BYTE(K2, q, off, p) ((((q) * (K2) / 2 + 2 + (off) + 7 - (p)) ^ 3) & 63)
@@ -69,17 +63,6 @@ QP_INLINE vnni_win vnni_win_load(const int K2)
     return w;
 }
 
-/* The 64 bytes that start one word before group g of the tile. */
-QP_INLINE __m512i vnni_group_load(const int K2, const uint8_t *tile, const int g)
-{
-    const int at = 4 * K2 * g - 4;
-    const uint8_t *p = (const uint8_t *)((uintptr_t)tile + (uintptr_t)(intptr_t)at);
-    if (g == 0) /* the word before the tile is not the tile's: its last one takes that place */
-        return _mm512_mask_loadu_epi32(_mm512_set1_epi32((int)qp_load32(tile + 16 * K2 - 4)), 0xFFFE, p);
-    if (at + 64 <= 16 * K2) return _mm512_loadu_si512(p);
-    return _mm512_maskz_loadu_epi32((__mmask16)((1u << (K2 + 1)) - 1), p);
-}
-
 /* The windows of group g: all eight states of a lane in *a (K <= 6, b then equals a), or four each (K = 7, 8). */
 QP_INLINE void vnni_windows(const int K2, const uint8_t *tile, const int g, const vnni_win *w, __m512i *a, __m512i *b)
 {
@@ -88,9 +71,9 @@ QP_INLINE void vnni_windows(const int K2, const uint8_t *tile, const int g, cons
             K2 == 4 ? _mm512_loadu_si512(tile) : _mm512_maskz_loadu_epi32((__mmask16)((1u << 4 * K2) - 1), tile);
         *a = *b = _mm512_permutexvar_epi8(w->idx[g], t);
     } else if (K2 <= 12) {
-        *a = *b = _mm512_permutexvar_epi8(w->idx[0], vnni_group_load(K2, tile, g));
+        *a = *b = _mm512_permutexvar_epi8(w->idx[0], zmm_group_load(K2, tile, g));
     } else {
-        const __m512i t = vnni_group_load(K2, tile, g);
+        const __m512i t = zmm_group_load(K2, tile, g);
         *a = _mm512_permutexvar_epi8(w->idx[0], t);
         *b = _mm512_permutexvar_epi8(w->idx[1], K2 == 14 ? t : _mm512_loadu_si512(tile + 64 * g));
     }
@@ -122,46 +105,61 @@ QP_INLINE __m512i vnni_ctrl4(const int K2, const int j0)
 }
 
 /* What the integer paths keep in registers. */
-typedef struct vnni_i16 {
+typedef struct lv_i16 {
     vnni_win win;
-    __m512i ctrl[2], mlo, mhi, ones;
-} vnni_i16;
+    __m512i ctrl[2];
+    zmm_mul1 m;
+} lv_i16;
 
-QP_INLINE vnni_i16 vnni_i16_load(const int K2)
+QP_INLINE lv_i16 lv_i16_load(const int K2)
 {
-    vnni_i16 c;
-    c.win = vnni_win_load(K2);
-    c.ctrl[0] = vnni_ctrl4(K2, 0);
-    c.ctrl[1] = vnni_ctrl4(K2, 4);
-    c.mlo = _mm512_set1_epi16(QP_MUL1_LO);
-    c.mhi = _mm512_set1_epi16(QP_MUL1_HI);
-    c.ones = _mm512_set1_epi8(1);
+    const lv_i16 c = {vnni_win_load(K2), {vnni_ctrl4(K2, 0), vnni_ctrl4(K2, 4)}, zmm_mul1_load()};
     return c;
 }
 
-/* Byte sums of state * multiplier, 32 words: the product in 16-bit halves, then pairs of bytes. */
-QP_INLINE __m512i vnni_bytesum(__m512i st, const vnni_i16 *c)
-{
-    const __m512i lo = _mm512_mullo_epi16(st, c->mlo);
-    const __m512i hi = _mm512_add_epi16(_mm512_mulhi_epu16(st, c->mlo), _mm512_mullo_epi16(st, c->mhi));
-    return _mm512_add_epi16(_mm512_maddubs_epi16(lo, c->ones), _mm512_maddubs_epi16(hi, c->ones));
-}
-
 /* Byte sums of group g: words of qword q are rows 2 (q % 4) + {0, 1, 8, 9}; b[0]: columns 2g, 2g + 1; b[1]: 8 more. */
-QP_INLINE void vnni_group_bytesums(const int K2, const uint8_t *tile, const int g, const vnni_i16 *c, __m512i b[2])
+QP_INLINE void lv_group_bytesums(const int K2, const uint8_t *tile, const int g, const lv_i16 *c, __m512i b[2])
 {
     __m512i w0, w1;
     vnni_windows(K2, tile, g, &c->win, &w0, &w1);
-    b[0] = vnni_bytesum(K2 == 16 ? w0 : _mm512_multishift_epi64_epi8(c->ctrl[0], w0), c);
-    b[1] = vnni_bytesum(K2 == 16 ? w1 : _mm512_multishift_epi64_epi8(c->ctrl[1], w1), c);
+    b[0] = zmm_bytesum(K2 == 16 ? w0 : _mm512_multishift_epi64_epi8(c->ctrl[0], w0), &c->m);
+    b[1] = zmm_bytesum(K2 == 16 ? w1 : _mm512_multishift_epi64_epi8(c->ctrl[1], w1), &c->m);
 }
 
-/* Accumulators of a block of tile columns, 8 vectors of int32 and 16 int64 each: tile columns times rows. */
-enum { QP_VNNI_BLOCK_ACCS = 128, QP_VNNI_ACC_BYTES = 8 * 64 + 16 * 8 };
+enum { LV_GEMM_ROWS = 12 };
 
-void qp_exl3_mul_i16_vnni(float *yh, size_t ldy, const qp_exl3 *t, size_t tile0, size_t tile1, const int16_t *xq,
-                          size_t ldx, const float *scale, const int64_t *sum, size_t n_rows, void *scratch);
-void qp_exl3_mul_f32_vnni(float *yh, size_t ldy, const qp_exl3 *t, size_t tile0, size_t tile1, const float *xh,
-                          size_t ldx, size_t n_rows, void *scratch);
+QP_INLINE qp_v16si lv_dot(qp_v16si acc, __m512i w, __m512i x)
+{
+    return (qp_v16si)_mm512_dpwssd_epi32((__m512i)acc, w, x);
+}
+
+/* ---- for the fp32 path ---- */
+typedef vnni_win lv_f32;
+
+QP_INLINE lv_f32 lv_f32_load(const int K2)
+{
+    return vnni_win_load(K2);
+}
+
+QP_INLINE void lv_windows(const int K2, const uint8_t *tile, const int g, const lv_f32 *c, __m512i *a, __m512i *b)
+{
+    vnni_windows(K2, tile, g, c, a, b);
+}
+
+/* From transposed windows of the lanes i mod 4: state j in the even, state j + 4 in the odd dwords. */
+QP_INLINE __m512i lv_states16(const int K2, __m512i a, __m512i b, const int i, const int j)
+{
+    const unsigned long long s = (unsigned)vnni_state_bit(K2, j, i), s4 = (unsigned)vnni_state_bit(K2, j + 4, i);
+    const __m512i ctrl = _mm512_set1_epi64((long long)(s | (s + 8) << 8 | s4 << 32 | (s4 + 8) << 40));
+    if (K2 <= 12) return _mm512_maskz_multishift_epi64_epi8(0x3333333333333333, ctrl, a);
+    return _mm512_mask_multishift_epi64_epi8(_mm512_maskz_multishift_epi64_epi8(0x0303030303030303, ctrl, a),
+                                             0x3030303030303030, ctrl, b);
+}
+
+/* base + the sum of the four bytes of each dword */
+QP_INLINE __m512i lv_bytesum32(__m512i x, __m512i base)
+{
+    return _mm512_dpbusd_epi32(base, x, _mm512_set1_epi8(1));
+}
 
 #endif
