@@ -16,13 +16,13 @@ enum { TILE_R = 2, TILE_N = 3 };
 
 enum {
     LANES = 16,
-    DIRECT_ROWS = 3,       /* up to here w is read as stored */
+    DIRECT_ROWS = 6,       /* up to here w is read as stored */
     W_PANEL = 3,           /* a fourth kind of weight, after qp_wtype: a panel */
     K_MAX = 768,           /* a panel: 24 KB of L1 */
     N_BLOCK = 48,          /* outputs that share a block of x, a multiple of TILE_N */
     M_BLOCK_LONG = 96,     /* rows of that block when sums wait in scratch (295 KB), else when they do not; both */
     M_BLOCK_SHORT = 192,   /* multiples of TILE_R, sized for L2 */
-    PREFETCH_BYTES = 1024, /* ahead in each stream; further or nearer measured no better */
+    PREFETCH_BYTES = 1024, /* ahead in each stream; 512 and 2048 measured the same */
     ACC = (TILE_R * TILE_N + 7) / 8 * 8
 };
 
@@ -65,16 +65,20 @@ QP_INLINE void tile(v16 *acc, int rows, int type, const float *x, size_t ldx, co
 #pragma GCC unroll 8
         for (int r = 0; r < rows; r++) s[r][n] = acc[r * TILE_N + n];
     }
+    /* Each stream runs PREFETCH_BYTES ahead of itself, over the end of its row into its row of the next tile. */
+    const size_t turn = row_bytes > PREFETCH_BYTES ? (row_bytes - PREFETCH_BYTES) / size : 0;
+    const size_t over = PREFETCH_BYTES + (TILE_N - 1) * row_bytes;
     size_t k = 0;
     for (; k + LANES <= n_k; k += LANES) {
+        const size_t ahead = k < turn ? PREFETCH_BYTES : over;
         v16 xr[TILE_R];
 #pragma GCC unroll 8
         for (int r = 0; r < rows; r++) xr[r] = vs_load(x + (size_t)r * ldx + k);
 #pragma GCC unroll 8
         for (int n = 0; n < TILE_N; n++) {
             const unsigned char *p = type == W_PANEL ? w + (k * TILE_N + (size_t)n * LANES) * 4 : wr[n] + k * size;
-            if (type != W_PANEL) __builtin_prefetch(p + PREFETCH_BYTES, 0, 3);
-            const v16 v = load_w(p, type);
+            if (type != W_PANEL) __builtin_prefetch(p + ahead, 0, 3);
+            const v16 v = type == W_PANEL ? vs_load_once((const float *)(const void *)p) : load_w(p, type);
 #pragma GCC unroll 8
             for (int r = 0; r < rows; r++) s[r][n] = vs_fma(xr[r], v, s[r][n]);
         }
@@ -95,22 +99,39 @@ QP_INLINE void tile(v16 *acc, int rows, int type, const float *x, size_t ldx, co
     }
 }
 
+QP_INLINE void zero_sums(v16 *acc)
+{
+#pragma GCC unroll 24
+    for (int i = 0; i < ACC; i++) acc[i] = vs_set(0);
+}
+
 /* Totals of the tile's sums to y[m .. m + rows)[n .. n + n_valid). */
 QP_INLINE void emit(const dense_job *j, const v16 *acc, int rows, size_t m, size_t n, size_t n_valid)
 {
-    float total[ACC];
-    for (int i = 0; i < rows * TILE_N; i += 8) _mm256_storeu_ps(total + i, vs_sum_each8(acc + i));
+    float *y = j->y + m * j->ldy + n;
+#if defined(__AVX512F__)
+    const __mmask8 on = (__mmask8)m16_first(n_valid);
+    const __m256 bias = j->bias ? _mm256_maskz_loadu_ps(on, j->bias + n) : _mm256_setzero_ps();
+#pragma GCC unroll 4
     for (int r = 0; r < rows; r++) {
-        float *y = j->y + (m + (size_t)r) * j->ldy + n;
-        for (size_t i = 0; i < n_valid; i++)
-            y[i] = j->bias ? total[r * TILE_N + (int)i] + j->bias[n + i] : total[r * TILE_N + (int)i];
+        const __m256 total = vs_sum_each8(acc + r * TILE_N);
+        _mm256_mask_storeu_ps(y + (size_t)r * j->ldy, on, j->bias ? _mm256_add_ps(total, bias) : total);
     }
+#else
+    float total[ACC];
+#pragma GCC unroll 4
+    for (int i = 0; i < rows * TILE_N; i += 8) _mm256_storeu_ps(total + i, vs_sum_each8(acc + i));
+    for (int r = 0; r < rows; r++, y += j->ldy) {
+        const float *t = total + r * TILE_N;
+        for (size_t i = 0; i < n_valid; i++) y[i] = j->bias ? t[i] + j->bias[n + i] : t[i];
+    }
+#endif
 }
 
 QP_INLINE void direct_rows(const dense_job *j, int rows, int type, size_t m, size_t n, size_t n_valid)
 {
     v16 acc[ACC];
-    for (int i = 0; i < ACC; i++) acc[i] = vs_set(0);
+    zero_sums(acc);
     tile(acc, rows, type, j->x + m * j->ldx, j->ldx, j->w + n * j->row_bytes, j->row_bytes, n_valid - 1, j->n_in);
     emit(j, acc, rows, m, n, n_valid);
 }
@@ -145,20 +166,32 @@ static __attribute__((noinline)) void direct_bf16(const dense_job *j)
     direct(j, QP_W_BF16);
 }
 
-/* Rows n .. n + n_valid of w, columns k0 .. k0 + n_k, as a panel; absent rows and the tail are zeros. */
+/* Rows n .. n + n_valid of w, columns k0 .. k0 + n_k, as a panel; absent rows and the tail are zeros. Fetches the rows
+ * of the next panel. */
+QP_INLINE void pack_type(const dense_job *j, int type, float *panel, size_t n, size_t n_valid, size_t k0, size_t n_k)
+{
+    const size_t size = type == QP_W_F32 ? 4 : 2, ahead = TILE_N * j->row_bytes;
+    for (size_t i = 0; i < TILE_N; i++) {
+        const unsigned char *p = j->w + (n + (i < n_valid ? i : 0)) * j->row_bytes + k0 * size;
+        float *to = panel + i * LANES;
+        size_t k = 0;
+        for (; k + LANES <= n_k && i < n_valid; k += LANES) {
+            __builtin_prefetch(p + ahead + k * size, 0, 3);
+            vs_store(to + k * TILE_N, load_w(p + k * size, type));
+        }
+        for (; k < n_k; k += LANES)
+            vs_store(to + k * TILE_N, i < n_valid ? load_w_m(p + k * size, type, m16_first(n_k - k)) : vs_set(0));
+    }
+}
+
 static void pack(const dense_job *j, float *panel, size_t n, size_t n_valid, size_t k0, size_t n_k)
 {
-    const size_t size = qp_wtype_bytes(j->type);
-    for (size_t i = 0; i < TILE_N; i++) {
-        const unsigned char *p = j->w + (n + i) * j->row_bytes + k0 * size;
-        for (size_t k = 0; k < n_k; k += LANES) {
-            const size_t left = n_k - k;
-            v16 v = vs_set(0);
-            if (i < n_valid)
-                v = left >= LANES ? load_w(p + k * size, j->type) : load_w_m(p + k * size, j->type, m16_first(left));
-            vs_store(panel + k * TILE_N + i * LANES, v);
-        }
-    }
+    if (j->type == QP_W_F32)
+        pack_type(j, QP_W_F32, panel, n, n_valid, k0, n_k);
+    else if (j->type == QP_W_F16)
+        pack_type(j, QP_W_F16, panel, n, n_valid, k0, n_k);
+    else
+        pack_type(j, QP_W_BF16, panel, n, n_valid, k0, n_k);
 }
 
 /* The tile of rows m .. m + rows of x and one panel. waiting: its sums of the blocks before, or NULL; last: no block
@@ -167,11 +200,16 @@ QP_INLINE void panel_rows(const dense_job *j, int rows, const float *panel, size
                           size_t k0, size_t n_k, float *waiting)
 {
     v16 acc[ACC];
-    for (int i = 0; i < ACC; i++) acc[i] = i < rows * TILE_N && k0 > 0 ? vs_load(waiting + i * LANES) : vs_set(0);
+    zero_sums(acc);
+    if (k0 > 0) {
+#pragma GCC unroll 24
+        for (int i = 0; i < rows * TILE_N; i++) acc[i] = vs_load(waiting + i * LANES);
+    }
     tile(acc, rows, W_PANEL, j->x + m * j->ldx + k0, j->ldx, (const unsigned char *)panel, 0, 0, n_k);
     if (k0 + n_k == j->n_in) {
         emit(j, acc, rows, m, n, n_valid);
     } else {
+#pragma GCC unroll 24
         for (int i = 0; i < rows * TILE_N; i++) vs_store(waiting + i * LANES, acc[i]);
     }
 }
