@@ -1,4 +1,6 @@
 /* quantpack bench: picks the bench. */
+#include "cli/bench_attention.h"
+#include "cli/bench_memory.h"
 #include "cli/cmd.h"
 #include "cli/options.h"
 #include "cli/term.h"
@@ -12,6 +14,8 @@ typedef struct {
 } bench;
 
 static const bench benches[] = {
+    {"memory", "read bandwidth by number of threads, the limit of decoding", qp_bench_memory},
+    {"attention", "attention of one layer over a paged cache", qp_bench_attention},
     {"model", "prefill and decode of a whole model; also makes random packs", qp_bench_model},
 };
 
