@@ -9,9 +9,19 @@
 #include <pthread.h>
 #include <string.h>
 
+/* jansson reports a failed allocation as a syntax error at times, so failures are noted here. */
+static _Thread_local bool out_of_memory;
+
+static void *noting_malloc(size_t size)
+{
+    void *p = qp_malloc(size);
+    if (!p) out_of_memory = true;
+    return p;
+}
+
 static void install(void)
 {
-    json_set_alloc_funcs(qp_malloc, qp_free);
+    json_set_alloc_funcs(noting_malloc, qp_free);
 }
 
 void qp_json_init(void)
@@ -50,10 +60,13 @@ qp_status qp_json_parse(json_t **out, const char *data, size_t n, const char *na
     if (n > QP_MAX_JSON_BYTES)
         return qp_fail(err, QP_ELIMIT, "%s: %zu bytes of JSON, at most %zu", name, n, QP_MAX_JSON_BYTES);
     if (!depth_ok(data, n)) return qp_fail(err, QP_EFORMAT, "%s: JSON nested deeper than %d", name, QP_MAX_JSON_DEPTH);
+    out_of_memory = false;
     json_t *v = json_loadb(data, n, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY | JSON_ALLOW_NUL, &e);
+    if (out_of_memory) { /* even a value may be wrong then: jansson drops characters of a string that cannot grow */
+        json_decref(v);
+        return qp_fail(err, QP_ENOMEM, "%s: no memory for its JSON", name);
+    }
     if (!v) {
-        if (json_error_code(&e) == json_error_out_of_memory)
-            return qp_fail(err, QP_ENOMEM, "%s: no memory for its JSON", name);
         return qp_fail(err, QP_EFORMAT, "%s: line %d, column %d: %s", name, e.line, e.column, e.text);
     }
     *out = v;

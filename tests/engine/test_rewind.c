@@ -7,7 +7,7 @@
 #include "kernels/cpu/backend_cpu.h"
 #include "kv/kv.h"
 
-enum { N = 40, MAX_ROWS = 16 };
+enum { N = 36, MAX_ROWS = 16 };
 
 typedef struct rig {
     qp_model *m;
@@ -31,7 +31,7 @@ static void rig_open(rig *r, const char *model, uint32_t page_size)
     r->ids = qp_test_golden(r->m, "input_ids.%u", 0)->data;
     qp_cpu_features_read(&have);
     CHECK_OK(qp_cpu_kernels_select(&k, &have, NULL, &err));
-    CHECK_OK(qp_pool_new(&r->pool, 2, &err));
+    CHECK_OK(qp_pool_new(&r->pool, 1, &err));
     CHECK_OK(qp_cpu_ctx_new(&r->ctx, k, r->pool, &err));
     qp_batch b = {.n_rows = MAX_ROWS, .n_logit_rows = MAX_ROWS};
     qp_vec logits;
@@ -130,8 +130,7 @@ static void test_restore_gives_the_same_bits(void **state)
 {
     (void)state;
     for (size_t i = 0; i < QP_N_TEST_MODELS; i++) {
-        check_rewind(qp_test_models[i], 4);
-        check_rewind(qp_test_models[i], 16);
+        check_rewind(qp_test_models[i], i % 2 ? 4 : 16);
     }
 }
 
@@ -193,7 +192,7 @@ static void test_random_use_keeps_the_pool_whole(void **state)
     const qp_kv_seq *live[6];
     bool used[6] = {false};
     qp_rng rng = {7};
-    for (int i = 0; i < 20000; i++) {
+    for (int i = 0; i < 4000; i++) {
         size_t s = qp_rng_u64(&rng) % 6, t = qp_rng_u64(&rng) % 6, n_live = 0;
         uint32_t n = 1 + (uint32_t)(qp_rng_u64(&rng) % 9);
         switch (qp_rng_u64(&rng) % 8) {

@@ -3,7 +3,7 @@
  * dense and EXL3 in both arithmetics. */
 #include "qptest.h"
 
-enum { N_NEW = 12 };
+enum { N_NEW = 6 };
 
 typedef struct run {
     int32_t tokens[N_NEW];
@@ -19,7 +19,7 @@ typedef struct prompts {
 static void make_prompts(prompts *p, const qp_model *m)
 {
     const qp_tensor *g = qp_test_golden(m, "input_ids.%u", 0);
-    const size_t n[5] = {48, 7, 1, 33, 20};
+    const size_t n[5] = {36, 7, 1, 21, 12};
     for (size_t i = 0; i < 5; i++) {
         p->n[i] = n[i];
         for (size_t k = 0; k < n[i]; k++) p->ids[i][k] = ((const int32_t *)g->data)[(k * (i + 1)) % g->n_elements];
@@ -113,8 +113,8 @@ static void check_family(const char *model, qp_exl3_arith arith)
     qp_engine_opts tight = {.n_threads = 2,
                             .max_num_seqs = 4,
                             .max_num_batched_tokens = 16,
-                            .max_model_len = 64,
-                            .kv_tokens = 64,
+                            .max_model_len = 48,
+                            .kv_tokens = 48,
                             .page_size = 4};
     uint64_t n = run_all(m, tight, &p, 5, got);
     if (qp_model_cache_spec(m)->layers[0].window == 0 && n == 0)
@@ -158,7 +158,7 @@ static void test_cancel_and_stop_leave_others_alone(void **state)
     qp_collect c[3] = {{.tokens = tokens[0]}, {.tokens = tokens[1]}, {.tokens = tokens[2]}};
     uint64_t id[3];
     for (size_t i = 0; i < 3; i++) {
-        qp_request r = qp_test_request(&c[i], p.ids[i], p.n[i], i ? 40 : N_NEW);
+        qp_request r = qp_test_request(&c[i], p.ids[i], p.n[i], i ? 20 : N_NEW);
         if (i == 2) r.events.on_token = stop_after_three;
         CHECK_OK(qp_engine_submit(e, &r, &id[i], &err));
     }
