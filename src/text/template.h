@@ -26,7 +26,7 @@ typedef enum qp_template_error {
 typedef struct qp_template_limits {
     size_t max_output_bytes; /* 0: 64 MiB */
     uint64_t max_steps;      /* evaluated nodes and work units; 0: 50 million */
-    uint32_t max_depth;      /* macro calls and evaluation nesting; 0: 200 */
+    uint32_t max_depth;      /* nested calls of macros and recursive loops; 0: 200. Evaluation may nest 1200 deep. */
     size_t max_memory_bytes; /* of values made while rendering; 0: 256 MiB */
 } qp_template_limits;
 
@@ -41,7 +41,8 @@ void qp_template_free(qp_template *t);
 qp_status qp_template_render(const qp_template *t, const json_t *context, int64_t now_unix,
                              const qp_template_limits *limits, qp_buf *out, qp_template_error *kind, qp_err *err);
 
-/* True when the template handles message content given as a list of parts (it iterates content, or tests whether it is
- * a string): vLLM's content format "openai" instead of "string". */
+/* True when the template loops over message content and so handles a list of parts: vLLM's content format "openai"
+ * instead of "string". A template that merely asks whether content is a string (Qwen3's does, and then drops all else)
+ * does not count: such a one is given text. */
 bool qp_template_wants_content_parts(const qp_template *t);
 #endif

@@ -115,9 +115,18 @@ static bool g_strftime(qp_trun *r, qp_tv self, qp_tv *a, const qp_tcall *c, qp_t
     const qp_tstr *s = a[0].as.s;
     if (s->n >= sizeof fmt - 1) return qp_t_limit(r, "strftime_now: a format of more than 254 bytes");
     if (s->n && memchr(s->p, 0, s->n)) return qp_t_fail(r, QP_TE_RUNTIME, "embedded null character");
-    if (s->n) memcpy(fmt, s->p, s->n);
-    fmt[s->n] = '.'; /* so that an empty result differs from one that does not fit */
-    fmt[s->n + 1] = 0;
+    size_t len = 0;
+    for (size_t i = 0; i < s->n; i++) { /* a naive datetime has no zone: %z and %Z are empty there */
+        if (s->p[i] != '%' || i + 1 == s->n) {
+            fmt[len++] = s->p[i];
+            continue;
+        }
+        if (s->p[++i] == 'z' || s->p[i] == 'Z') continue;
+        fmt[len++] = '%';
+        fmt[len++] = s->p[i];
+    }
+    fmt[len++] = '.'; /* so that an empty result differs from one that does not fit */
+    fmt[len] = 0;
     if (!localtime_r(&now, &tm)) return qp_t_fail(r, QP_TE_RUNTIME, "strftime_now: the clock is out of range");
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wformat-nonliteral" /* the format is the template's; text bounds the result */

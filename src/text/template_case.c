@@ -271,11 +271,15 @@ bool qp_t_is_numeric_cp(int32_t cp)
     return c == UTF8PROC_CATEGORY_ND || c == UTF8PROC_CATEGORY_NL || c == UTF8PROC_CATEGORY_NO;
 }
 
+bool qp_t_is_decimal_cp(int32_t cp)
+{
+    return cp < 0x80 ? cp >= '0' && cp <= '9' : utf8proc_category(cp) == UTF8PROC_CATEGORY_ND;
+}
+
 /* Decimal digits and the superscripts, subscripts and circled digits that Unicode counts as digits. */
 bool qp_t_is_digit_cp(int32_t cp)
 {
-    if (cp < 0x80) return cp >= '0' && cp <= '9';
-    if (utf8proc_category(cp) == UTF8PROC_CATEGORY_ND) return true;
+    if (cp < 0x80 || qp_t_is_decimal_cp(cp)) return qp_t_is_decimal_cp(cp);
     return cp == 0xB2 || cp == 0xB3 || cp == 0xB9 || cp == 0x2070 || (cp >= 0x2074 && cp <= 0x2079) ||
            (cp >= 0x2080 && cp <= 0x2089) || (cp >= 0x2460 && cp <= 0x2468) || (cp >= 0x2474 && cp <= 0x247C) ||
            (cp >= 0x2488 && cp <= 0x2490);

@@ -136,7 +136,7 @@ bool qp_t_contains(qp_trun *r, qp_tv item, qp_tv in, bool *out)
     *out = false;
     switch (in.kind) {
     case QP_V_UNDEF:
-        return in.as.u->error == QP_TE_SECURITY ? qp_t_use_undef(r, in) : true;
+        return true;
     case QP_V_STR:
         if (item.kind != QP_V_STR)
             return qp_t_fail(r, QP_TE_RUNTIME, "'in <string>' requires string as left operand, not %s",

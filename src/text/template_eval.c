@@ -6,13 +6,14 @@
 bool qp_t_lookup(qp_trun *r, const qp_tstr *name, qp_tscope *sc, qp_tv *out)
 {
     for (; sc; sc = sc->up) {
+        if (!qp_t_step(r, sc->n / 8)) return false;
         for (size_t i = sc->n; i-- > 0;) {
             if (sc->vars[i].name != name) continue;
             *out = sc->vars[i].v;
             return true;
         }
     }
-    qp_tv *found = qp_t_dict_find_str(r->context, name->p, name->n);
+    qp_tv *found = qp_t_dict_find_str(r->context, name);
     if (found) {
         *out = *found;
         return true;

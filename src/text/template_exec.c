@@ -14,12 +14,12 @@ bool qp_t_new_scope(qp_trun *r, qp_tscope *up, qp_tscope **out)
 
 bool qp_t_set_var(qp_trun *r, qp_tscope *sc, const qp_tstr *name, qp_tv v)
 {
+    if (!qp_t_step(r, 1 + sc->n / 8)) return false;
     for (size_t i = 0; i < sc->n; i++) {
         if (sc->vars[i].name != name) continue;
         sc->vars[i].v = v;
         return true;
     }
-    if (!qp_t_step(r, 1 + sc->n)) return false;
     if (sc->n == sc->cap) {
         size_t cap = sc->cap ? sc->cap * 2 : 4;
         qp_tvar *vars;
@@ -194,38 +194,41 @@ static bool bind_rest(qp_trun *r, const qp_tmacro *m, const qp_tcall *c, const b
     return !(node->op & QP_T_USES_KWARGS) || qp_t_set_var(r, sc, names[QP_T_NAME_KWARGS], kwargs);
 }
 
+/* Given values first, then the check of what is left, then defaults in order: these see the parameters. */
 static bool bind_macro(qp_trun *r, const qp_tmacro *m, const qp_tcall *c, qp_tscope *sc)
 {
     const qp_tnode *node = m->node;
     const qp_tstr *caller = r->t->names[QP_T_NAME_CALLER];
-    bool *used;
+    bool *used, *given;
     size_t i = 0;
+    qp_tv v;
     if (!qp_t_alloc(r, c->n_kw + 1, sizeof *used, &used)) return false;
+    if (!qp_t_alloc(r, node->a->n_kids + 1, sizeof *given, &given)) return false;
     if (node->op & QP_T_USES_CALLER) {
         const qp_tv *kw = take_kw(c, used, caller);
-        qp_tv v;
         if (!kw && !qp_t_new_undef(r, QP_TE_UNDEFINED, &v, "No caller defined")) return false;
         if (!qp_t_set_var(r, sc, caller, kw ? *kw : v)) return false;
     }
     for (const qp_tnode *p = node->a->kids; p; p = p->next, i++) {
-        qp_tv v;
         const qp_tv *kw = take_kw(c, used, p->name);
         if (kw && i < c->n)
             return qp_t_fail(r, QP_TE_RUNTIME, "macro '%.*s' got multiple values for argument '%.*s'",
                              (int)node->name->n, node->name->p, (int)p->name->n, p->name->p);
-        if (i < c->n) {
-            v = c->v[i];
-        } else if (kw) {
-            v = *kw;
-        } else if (p->a) {
-            if (!qp_t_eval(r, p->a, sc, &v)) return false;
-        } else if (!qp_t_new_undef(r, QP_TE_UNDEFINED, &v, "parameter '%.*s' was not provided", (int)p->name->n,
-                                   p->name->p)) {
+        given[i] = kw || i < c->n;
+        if (given[i])
+            v = kw ? *kw : c->v[i];
+        else if (!qp_t_new_undef(r, QP_TE_UNDEFINED, &v, "parameter '%.*s' was not provided", (int)p->name->n,
+                                 p->name->p))
             return false;
-        }
         if (!qp_t_set_var(r, sc, p->name, v)) return false;
     }
-    return bind_rest(r, m, c, used, sc);
+    if (!qp_t_step(r, c->n_kw * node->a->n_kids / 8) || !bind_rest(r, m, c, used, sc)) return false;
+    i = 0;
+    for (const qp_tnode *p = node->a->kids; p; p = p->next, i++) {
+        if (given[i] || !p->a) continue;
+        if (!qp_t_eval(r, p->a, sc, &v) || !qp_t_set_var(r, sc, p->name, v)) return false;
+    }
+    return true;
 }
 
 bool qp_t_call_macro(qp_trun *r, qp_tmacro *m, const qp_tcall *c, qp_tv *out)

@@ -19,6 +19,36 @@ static bool fold_key(qp_trun *r, qp_tv v, bool case_sensitive, qp_tv *out)
     return v.kind != QP_V_STR || case_sensitive || qp_t_case(r, v, QP_CASE_LOWER, out);
 }
 
+/* ---- laziness ----
+ * map, select, unique, batch, slice and items do nothing, not even look at their arguments, before the first item is
+ * asked for. An iterator therefore begins with a `start` function as its next; that replaces itself. */
+
+static bool lazy(qp_trun *r, qp_tv self, qp_tnext start, const qp_tv *a, const call *c, qp_tv *out)
+{
+    qp_titer *it;
+    if (!qp_t_alloc(r, 1, sizeof *it, &it)) return false;
+    it->next = start;
+    it->over = self;
+    it->call = *c;
+    it->extra = a[0];
+    it->extra2 = a[1];
+    *out = (qp_tv){QP_V_ITER, {.it = it}};
+    return true;
+}
+
+static bool next_src(qp_trun *r, qp_titer *it, qp_tv *out, bool *done)
+{
+    return qp_t_iter_next(r, it->src, out, done);
+}
+
+/* From here on it gives the items of v. */
+static bool follow(qp_trun *r, qp_titer *it, qp_tv v, qp_tv *out, bool *done)
+{
+    if (!qp_t_iter(r, v, &it->src)) return false;
+    it->next = next_src;
+    return next_src(r, it, out, done);
+}
+
 /* ---- plain ---- */
 
 static bool f_length(qp_trun *r, qp_tv self, qp_tv *a, const call *c, qp_tv *out)
@@ -62,18 +92,22 @@ static bool f_list(qp_trun *r, qp_tv self, qp_tv *a, const call *c, qp_tv *out)
     return true;
 }
 
-static bool f_items(qp_trun *r, qp_tv self, qp_tv *a, const call *c, qp_tv *out)
+static bool start_items(qp_trun *r, qp_titer *it, qp_tv *out, bool *done)
 {
     qp_tview *w;
-    qp_tv view;
-    UNUSED(a);
-    UNUSED(c);
-    if (self.kind == QP_V_UNDEF) return qp_t_list_iter(r, self, out);
-    if (self.kind != QP_V_DICT) return qp_t_fail(r, QP_TE_RUNTIME, "Can only get item pairs from a mapping.");
+    if (it->over.kind == QP_V_UNDEF) {
+        *done = true;
+        return true;
+    }
+    if (it->over.kind != QP_V_DICT) return qp_t_fail(r, QP_TE_RUNTIME, "Can only get item pairs from a mapping.");
     if (!qp_t_alloc(r, 1, sizeof *w, &w)) return false;
-    *w = (qp_tview){self.as.d, 'i'};
-    view = (qp_tv){QP_V_VIEW, {.view = w}};
-    return qp_t_list_iter(r, view, out);
+    *w = (qp_tview){it->over.as.d, 'i'};
+    return follow(r, it, (qp_tv){QP_V_VIEW, {.view = w}}, out, done);
+}
+
+static bool f_items(qp_trun *r, qp_tv self, qp_tv *a, const call *c, qp_tv *out)
+{
+    return lazy(r, self, start_items, a, c, out);
 }
 
 static bool f_join(qp_trun *r, qp_tv self, qp_tv *a, const call *c, qp_tv *out)
@@ -165,8 +199,12 @@ static bool sort_key(qp_trun *r, qp_tv item, qp_tv attr, bool case_sensitive, qp
 {
     size_t n = 1, i = 0;
     if (attr.kind != QP_V_STR) {
-        qp_tv v;
-        return qp_t_path_get(r, item, attr, qp_t_missing(), &v) && fold_key(r, v, case_sensitive, out);
+        if (!qp_t_path_get(r, item, attr, qp_t_missing(), out) || !fold_key(r, *out, case_sensitive, out)) return false;
+        if (out->kind <= QP_V_STR && out->kind > QP_V_NONE) return true;
+        qp_tv v = *out; /* Jinja's keys are lists: elements that are equal are never asked which is less */
+        if (!qp_t_new_list(r, QP_V_LIST, 1, out)) return false;
+        out->as.l->v[0] = v;
+        return true;
     }
     const qp_tstr *s = attr.as.s;
     for (size_t k = 0; k < s->n; k++) n += s->p[k] == ',';
@@ -224,24 +262,29 @@ static bool f_dictsort(qp_trun *r, qp_tv self, qp_tv *a, const call *c, qp_tv *o
     return qp_t_sort(r, keys.v, vals.v, vals.n, qp_t_truth(a[2])) && qp_t_vec_list(r, &vals, out);
 }
 
+static bool next_unique(qp_trun *r, qp_titer *it, qp_tv *out, bool *done)
+{
+    for (;;) {
+        qp_tv key, *found;
+        if (!qp_t_iter_next(r, it->src, out, done)) return false;
+        if (*done) return true;
+        if (!qp_t_path_get(r, *out, it->extra2, qp_t_missing(), &key) ||
+            !fold_key(r, key, qp_t_truth(it->extra), &key) || !qp_t_dict_find(r, it->over.as.d, key, &found))
+            return false;
+        if (!found) return qp_t_dict_set(r, it->over.as.d, key, qp_t_none());
+    }
+}
+
+static bool start_unique(qp_trun *r, qp_titer *it, qp_tv *out, bool *done)
+{
+    if (!qp_t_iter(r, it->over, &it->src) || !qp_t_new_dict(r, QP_V_DICT, &it->over)) return false;
+    it->next = next_unique; /* over: what was seen */
+    return next_unique(r, it, out, done);
+}
+
 static bool f_unique(qp_trun *r, qp_tv self, qp_tv *a, const call *c, qp_tv *out)
 {
-    qp_titer *it;
-    qp_tv seen, list;
-    qp_tvec vals = {0};
-    UNUSED(c);
-    if (!qp_t_new_dict(r, QP_V_DICT, &seen) || !qp_t_iter(r, self, &it)) return false;
-    for (;;) {
-        qp_tv v, key, *found;
-        bool done;
-        if (!qp_t_iter_next(r, it, &v, &done)) return false;
-        if (done) break;
-        if (!qp_t_path_get(r, v, a[1], qp_t_missing(), &key) || !fold_key(r, key, qp_t_truth(a[0]), &key)) return false;
-        if (!qp_t_dict_find(r, seen.as.d, key, &found)) return false;
-        if (found) continue;
-        if (!qp_t_dict_set(r, seen.as.d, key, qp_t_none()) || !qp_t_push(r, &vals, v)) return false;
-    }
-    return qp_t_vec_list(r, &vals, &list) && qp_t_list_iter(r, list, out);
+    return lazy(r, self, start_unique, a, c, out);
 }
 
 static bool f_groupby(qp_trun *r, qp_tv self, qp_tv *a, const call *c, qp_tv *out)
@@ -292,36 +335,44 @@ static bool piece_count(qp_trun *r, const char *what, qp_tv v, int64_t *out)
     return *out <= 1000000 ? true : qp_t_limit(r, "batch or slice: a count of more than 1000000");
 }
 
-static bool f_batch(qp_trun *r, qp_tv self, qp_tv *a, const call *c, qp_tv *out)
+static bool start_batch(qp_trun *r, qp_titer *it, qp_tv *out, bool *done)
 {
     int64_t n;
     qp_tvec parts = {0};
     qp_tv list;
-    UNUSED(c);
-    if (!piece_count(r, "batch", a[0], &n) || !qp_t_to_list(r, self, &list)) return false;
+    bool fill = it->extra2.kind != QP_V_MISSING && it->extra2.kind != QP_V_NONE;
+    if (!piece_count(r, "batch", it->extra, &n) || !qp_t_to_list(r, it->over, &list)) return false;
     for (size_t i = 0, len = list.as.l->n; i < len; i += (size_t)n) {
         size_t take = len - i < (size_t)n ? len - i : (size_t)n;
-        bool fill = a[1].kind != QP_V_MISSING && a[1].kind != QP_V_NONE;
-        if (!part(r, list.as.l->v + i, take, fill ? (size_t)n - take : 0, a[1], &parts)) return false;
+        if (!part(r, list.as.l->v + i, take, fill ? (size_t)n - take : 0, it->extra2, &parts)) return false;
     }
-    return qp_t_vec_list(r, &parts, &list) && qp_t_list_iter(r, list, out);
+    return qp_t_vec_list(r, &parts, &list) && follow(r, it, list, out, done);
+}
+
+static bool f_batch(qp_trun *r, qp_tv self, qp_tv *a, const call *c, qp_tv *out)
+{
+    return lazy(r, self, start_batch, a, c, out);
+}
+
+static bool start_slice(qp_trun *r, qp_titer *it, qp_tv *out, bool *done)
+{
+    int64_t n;
+    qp_tvec parts = {0};
+    qp_tv list;
+    bool fill = it->extra2.kind != QP_V_MISSING && it->extra2.kind != QP_V_NONE;
+    if (!qp_t_to_list(r, it->over, &list) || !piece_count(r, "slice", it->extra, &n)) return false;
+    size_t len = list.as.l->n, each = len / (size_t)n, extra = len % (size_t)n, at = 0;
+    for (size_t i = 0; i < (size_t)n; i++) {
+        size_t take = each + (i < extra);
+        if (!part(r, list.as.l->v + at, take, fill && i >= extra, it->extra2, &parts)) return false;
+        at += take;
+    }
+    return qp_t_vec_list(r, &parts, &list) && follow(r, it, list, out, done);
 }
 
 static bool f_slice(qp_trun *r, qp_tv self, qp_tv *a, const call *c, qp_tv *out)
 {
-    int64_t n;
-    qp_tvec parts = {0};
-    qp_tv list;
-    UNUSED(c);
-    if (!piece_count(r, "slice", a[0], &n) || !qp_t_to_list(r, self, &list)) return false;
-    size_t len = list.as.l->n, each = len / (size_t)n, extra = len % (size_t)n, at = 0;
-    for (size_t i = 0; i < (size_t)n; i++) {
-        size_t take = each + (i < extra);
-        bool fill = a[1].kind != QP_V_MISSING && a[1].kind != QP_V_NONE && i >= extra;
-        if (!part(r, list.as.l->v + at, take, fill, a[1], &parts)) return false;
-        at += take;
-    }
-    return qp_t_vec_list(r, &parts, &list) && qp_t_list_iter(r, list, out);
+    return lazy(r, self, start_slice, a, c, out);
 }
 
 /* ---- map, select ---- */
@@ -349,16 +400,9 @@ static bool next_selected(qp_trun *r, qp_titer *it, qp_tv *out, bool *done)
     }
 }
 
-static bool derived(qp_trun *r, qp_tv self, qp_tnext next, qp_titer **it, qp_tv *out)
+static bool no_such(qp_trun *r, const char *what, const qp_tstr *name)
 {
-    if (!qp_t_alloc(r, 1, sizeof **it, it)) return false;
-    (*it)->next = next;
-    *out = (qp_tv){QP_V_ITER, {.it = *it}};
-    if (!qp_t_truth(self)) { /* nothing to walk: undefined, none, empty */
-        (*it)->ended = true;
-        return true;
-    }
-    return qp_t_iter(r, self, &(*it)->src);
+    return qp_t_fail(r, QP_TE_RUNTIME, "No %s named '%.*s'.", what, (int)(name->n > 60 ? 60 : name->n), name->p);
 }
 
 /* The call without its first n arguments. */
@@ -375,72 +419,91 @@ static bool rest_of_call(qp_trun *r, const call *c, size_t n, qp_tcall *out)
     return true;
 }
 
-static bool f_map(qp_trun *r, qp_tv self, qp_tv *a, const call *c, qp_tv *out)
+static bool start_map(qp_trun *r, qp_titer *it, qp_tv *out, bool *done)
 {
-    qp_titer *it;
-    UNUSED(a);
-    if (!derived(r, self, next_mapped, &it, out) || it->ended) return it && it->ended;
-    if (!c->n) {
+    const qp_tcall c = it->call;
+    it->extra = it->extra2 = qp_t_missing();
+    if (!qp_t_truth(it->over)) { /* undefined, none, empty: nothing to walk */
+        *done = true;
+        return true;
+    }
+    if (!c.n) {
         it->by_attr = true;
-        for (size_t i = 0; i < c->n_kw; i++) {
-            if (is_str(c->kw[i].key, "attribute"))
-                it->extra = c->kw[i].val;
-            else if (is_str(c->kw[i].key, "default"))
-                it->extra2 = c->kw[i].val;
+        for (size_t i = 0; i < c.n_kw; i++) {
+            if (is_str(c.kw[i].key, "attribute"))
+                it->extra = c.kw[i].val;
+            else if (is_str(c.kw[i].key, "default"))
+                it->extra2 = c.kw[i].val;
             else
                 return qp_t_fail(r, QP_TE_RUNTIME, "map: unexpected keyword argument");
         }
-        return it->extra.kind != QP_V_MISSING ? true : qp_t_fail(r, QP_TE_RUNTIME, "map requires a filter argument");
+        if (it->extra.kind == QP_V_MISSING) return qp_t_fail(r, QP_TE_RUNTIME, "map requires a filter argument");
+    } else {
+        if (c.v[0].kind != QP_V_STR) return qp_t_fail(r, QP_TE_RUNTIME, "map: the name of a filter must be a string");
+        const qp_tstr *name = c.v[0].as.s;
+        it->entry = qp_t_find_filter(name->p, name->n);
+        if (!it->entry) return no_such(r, "filter", name);
+        if (!rest_of_call(r, &c, 1, &it->call)) return false;
     }
-    if (c->v[0].kind != QP_V_STR) return qp_t_fail(r, QP_TE_RUNTIME, "map: the name of a filter must be a string");
-    it->entry = qp_t_find_filter(c->v[0].as.s->p, c->v[0].as.s->n);
-    if (!it->entry)
-        return qp_t_fail(r, QP_TE_RUNTIME, "No filter named '%.*s'.",
-                         (int)(c->v[0].as.s->n > 60 ? 60 : c->v[0].as.s->n), c->v[0].as.s->p);
-    return rest_of_call(r, c, 1, &it->call);
+    it->next = next_mapped;
+    return qp_t_iter(r, it->over, &it->src) && next_mapped(r, it, out, done);
 }
 
-static bool select_by(qp_trun *r, qp_tv self, const call *c, bool negate, bool by_attr, qp_tv *out)
+static bool f_map(qp_trun *r, qp_tv self, qp_tv *a, const call *c, qp_tv *out)
 {
-    qp_titer *it;
-    size_t at = by_attr;
-    if (!derived(r, self, next_selected, &it, out) || it->ended) return it && it->ended;
-    it->negate = negate;
-    if (by_attr) {
-        if (!c->n) return qp_t_fail(r, QP_TE_RUNTIME, "Missing parameter for attribute name");
-        it->extra = c->v[0];
+    return lazy(r, self, start_map, a, c, out);
+}
+
+static bool start_select(qp_trun *r, qp_titer *it, qp_tv *out, bool *done)
+{
+    const qp_tcall c = it->call;
+    size_t at = it->by_attr;
+    it->extra = qp_t_missing();
+    if (!qp_t_truth(it->over)) {
+        *done = true;
+        return true;
     }
-    if (c->n <= at) return true;
-    if (c->v[at].kind != QP_V_STR) return qp_t_fail(r, QP_TE_RUNTIME, "select: the name of a test must be a string");
-    it->entry = qp_t_find_test(c->v[at].as.s->p, c->v[at].as.s->n);
-    if (!it->entry)
-        return qp_t_fail(r, QP_TE_RUNTIME, "No test named '%.*s'.",
-                         (int)(c->v[at].as.s->n > 60 ? 60 : c->v[at].as.s->n), c->v[at].as.s->p);
-    return rest_of_call(r, c, at + 1, &it->call);
+    if (it->by_attr) {
+        if (!c.n) return qp_t_fail(r, QP_TE_RUNTIME, "Missing parameter for attribute name");
+        it->extra = c.v[0];
+    }
+    if (c.n > at) {
+        if (c.v[at].kind != QP_V_STR) return qp_t_fail(r, QP_TE_RUNTIME, "select: the name of a test must be a string");
+        const qp_tstr *name = c.v[at].as.s;
+        it->entry = qp_t_find_test(name->p, name->n);
+        if (!it->entry) return no_such(r, "test", name);
+        if (!rest_of_call(r, &c, at + 1, &it->call)) return false;
+    }
+    it->next = next_selected;
+    return qp_t_iter(r, it->over, &it->src) && next_selected(r, it, out, done);
+}
+
+static bool select_by(qp_trun *r, qp_tv self, const qp_tv *a, const call *c, bool negate, bool by_attr, qp_tv *out)
+{
+    if (!lazy(r, self, start_select, a, c, out)) return false;
+    out->as.it->negate = negate;
+    out->as.it->by_attr = by_attr;
+    return true;
 }
 
 static bool f_select(qp_trun *r, qp_tv self, qp_tv *a, const call *c, qp_tv *out)
 {
-    UNUSED(a);
-    return select_by(r, self, c, false, false, out);
+    return select_by(r, self, a, c, false, false, out);
 }
 
 static bool f_reject(qp_trun *r, qp_tv self, qp_tv *a, const call *c, qp_tv *out)
 {
-    UNUSED(a);
-    return select_by(r, self, c, true, false, out);
+    return select_by(r, self, a, c, true, false, out);
 }
 
 static bool f_selectattr(qp_trun *r, qp_tv self, qp_tv *a, const call *c, qp_tv *out)
 {
-    UNUSED(a);
-    return select_by(r, self, c, false, true, out);
+    return select_by(r, self, a, c, false, true, out);
 }
 
 static bool f_rejectattr(qp_trun *r, qp_tv self, qp_tv *a, const call *c, qp_tv *out)
 {
-    UNUSED(a);
-    return select_by(r, self, c, true, true, out);
+    return select_by(r, self, a, c, true, true, out);
 }
 
 const qp_tentry qp_t_filters_seq[] = {

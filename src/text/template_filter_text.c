@@ -127,6 +127,9 @@ static bool f_indent(qp_trun *r, qp_tv self, qp_tv *a, const call *c, qp_tv *out
     size_t mark = r->buf.len;
     bool first = qp_t_truth(a[1]), blank = qp_t_truth(a[2]);
     UNUSED(c);
+    if (self.kind == QP_V_UNDEF) return qp_t_use_undef(r, self);
+    if (self.kind != QP_V_STR)
+        return qp_t_fail(r, QP_TE_RUNTIME, "indent wants a string, not %s", qp_t_type_name(self));
     if (a[0].kind != QP_V_STR && !int_arg(r, "indent: width", a[0], 4, &width)) return false;
     size_t n = width > 0 ? (size_t)width : 0;
     if (n > r->buf.limit) return qp_t_limit(r, "indent: too wide");
@@ -151,7 +154,13 @@ static bool f_truncate(qp_trun *r, qp_tv self, qp_tv *a, const call *c, qp_tv *o
     UNUSED(c);
     if (!int_arg(r, "truncate: length", a[0], 255, &length)) return false;
     if (!int_arg(r, "truncate: leeway", a[3].kind == QP_V_NONE ? qp_t_missing() : a[3], 5, &leeway)) return false;
-    if (!qp_t_soft_str(r, self, &self)) return false;
+    if (self.kind != QP_V_STR) { /* lists and the like pass when they are short */
+        size_t len;
+        *out = self;
+        if (!qp_t_length(r, self, &len)) return false;
+        if ((int64_t)len <= length + leeway) return true;
+        return qp_t_fail(r, QP_TE_RUNTIME, "truncate wants a string, not %s", qp_t_type_name(self));
+    }
     if (a[2].kind == QP_V_MISSING ? !qp_t_borrow_str(r, "...", 3, &end) : !qp_t_soft_str(r, a[2], &end)) return false;
     int64_t n_end = (int64_t)qp_t_ncp(end.as.s), n = (int64_t)qp_t_ncp(self.as.s);
     if (length < n_end)
@@ -159,6 +168,7 @@ static bool f_truncate(qp_trun *r, qp_tv self, qp_tv *a, const call *c, qp_tv *o
     if (leeway < 0) return qp_t_fail(r, QP_TE_RUNTIME, "expected leeway >= 0, got %lld", (long long)leeway);
     *out = self;
     if (n <= length || n - length <= leeway) return true;
+    if (!qp_t_step_bytes(r, self.as.s->n)) return false;
     size_t cut = qp_t_offset(self.as.s, (size_t)(length - n_end)), mark = r->buf.len;
     for (size_t i = cut; !qp_t_truth(a[1]) && i-- > 0;) {
         if (self.as.s->p[i] != ' ') continue;
@@ -209,7 +219,8 @@ static bool f_urlencode(qp_trun *r, qp_tv self, qp_tv *a, const call *c, qp_tv *
     qp_tvec pairs = {0};
     UNUSED(a);
     UNUSED(c);
-    bool one = self.kind != QP_V_DICT && self.kind != QP_V_VIEW && self.kind != QP_V_ITER && !qp_t_is_seq(self);
+    bool one = self.kind != QP_V_DICT && self.kind != QP_V_VIEW && self.kind != QP_V_ITER && !qp_t_is_seq(self) &&
+               self.kind != QP_V_RANGE && self.kind != QP_V_BYTES;
     if (self.kind == QP_V_DICT) {
         for (size_t i = 0; i < self.as.d->n; i++) {
             if (!qp_t_new_list(r, QP_V_TUPLE, 2, &pair)) return false;
@@ -329,7 +340,6 @@ static bool f_abs(qp_trun *r, qp_tv self, qp_tv *a, const call *c, qp_tv *out)
     int64_t i;
     UNUSED(a);
     UNUSED(c);
-    if (self.kind == QP_V_UNDEF) return qp_t_use_undef(r, self);
     if (self.kind == QP_V_FLOAT) {
         *out = qp_t_float(fabs(self.as.f));
         return true;
@@ -467,7 +477,6 @@ static bool f_round(qp_trun *r, qp_tv self, qp_tv *a, const call *c, qp_tv *out)
     bool common = a[1].kind == QP_V_MISSING;
     UNUSED(c);
     if (!int_arg(r, "round: precision", a[0], 0, &prec)) return false;
-    if (self.kind == QP_V_UNDEF) return qp_t_use_undef(r, self);
     if (!common && a[1].kind != QP_V_STR) return qp_t_fail(r, QP_TE_RUNTIME, "method must be common, ceil or floor");
     const qp_tstr *m = common ? NULL : a[1].as.s;
     bool ceils = m && m->n == 4 && !memcmp(m->p, "ceil", 4), floors = m && m->n == 5 && !memcmp(m->p, "floor", 5);

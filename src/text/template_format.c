@@ -141,6 +141,7 @@ static bool to_float(qp_tv v, double *f)
 static bool put_text(qp_trun *r, const spec *s, qp_tv text)
 {
     size_t n = text.as.s->n;
+    if (!qp_t_step_bytes(r, n)) return false;
     if (s->prec >= 0) n = qp_t_offset(text.as.s, (size_t)s->prec);
     return put_padded(r, s, text.as.s->p, n, 0, '<');
 }
@@ -193,7 +194,8 @@ static bool read_key(qp_trun *r, percent *p, qp_tv *out)
     }
     if (p->i >= f->n) return qp_t_fail(r, QP_TE_RUNTIME, "incomplete format key");
     if (p->args.kind != QP_V_DICT) return qp_t_fail(r, QP_TE_RUNTIME, "format requires a mapping");
-    if (!(found = qp_t_dict_find_str(p->args.as.d, f->p + from, p->i - from)))
+    const qp_tstr key = {f->p + from, p->i - from, SIZE_MAX, 0, false};
+    if (!(found = qp_t_dict_find_str(p->args.as.d, &key)))
         return qp_t_fail(r, QP_TE_RUNTIME, "'%.*s'", (int)(p->i - from > 60 ? 60 : p->i - from), f->p + from);
     p->i++;
     p->mapped = true;
@@ -290,7 +292,9 @@ bool qp_t_percent(qp_trun *r, qp_tv fmt, qp_tv args, qp_tv *out)
         p.i++;
         if (!percent_field(r, &p)) return false;
     }
-    size_t n_args = args.kind == QP_V_TUPLE ? args.as.l->n : args.kind == QP_V_DICT || args.kind == QP_V_LIST ? 0 : 1;
+    bool mapping = args.kind == QP_V_DICT || args.kind == QP_V_LIST || args.kind == QP_V_UNDEF ||
+                   args.kind == QP_V_RANGE || args.kind == QP_V_BYTES; /* whatever has items counts as one in Python */
+    size_t n_args = args.kind == QP_V_TUPLE ? args.as.l->n : !mapping;
     if (!p.mapped && p.used < n_args)
         return qp_t_fail(r, QP_TE_RUNTIME, "not all arguments converted during string formatting");
     if (!qp_t_take(r, mark, out)) return false;

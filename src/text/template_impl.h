@@ -16,8 +16,10 @@
 #include "base/buf.h"
 #include "text/template.h"
 
-#define QP_T_MAX_SOURCE ((size_t)16 << 20)
-#define QP_T_MAX_TREE ((size_t)512 << 20) /* bytes of a template's arena */
+#define QP_T_MAX_SOURCE ((size_t)4 << 20)
+#define QP_T_MAX_NAME 1024 /* bytes of an identifier */
+#define QP_T_MAX_BLOCKS 1000
+#define QP_T_MAX_TREE ((size_t)256 << 20) /* bytes of a template's arena */
 #define QP_T_MAX_PARSE_DEPTH 150          /* nested brackets and statements */
 #define QP_T_MAX_VALUE_DEPTH 200          /* nesting that repr, tojson, == and < follow */
 #define QP_T_MAX_NEST 1200                /* nested evaluations; frames of all kinds, bounds the C stack */
@@ -456,7 +458,7 @@ bool qp_t_new_list(qp_trun *r, qp_tkind kind, size_t n, qp_tv *out); /* n elemen
 bool qp_t_new_dict(qp_trun *r, qp_tkind kind, qp_tv *out);
 bool qp_t_hash(qp_trun *r, qp_tv v, uint64_t *out, unsigned depth);
 bool qp_t_dict_find(qp_trun *r, qp_tdict *d, qp_tv key, qp_tv **out); /* *out NULL: absent; fails on unhashable */
-qp_tv *qp_t_dict_find_str(qp_tdict *d, const char *p, size_t n);
+qp_tv *qp_t_dict_find_str(qp_tdict *d, const qp_tstr *s);
 bool qp_t_dict_set(qp_trun *r, qp_tdict *d, qp_tv key, qp_tv val);
 bool qp_t_from_json(qp_trun *r, const json_t *j, qp_tv *out, unsigned depth);
 
@@ -542,6 +544,7 @@ bool qp_t_is_upper_cp(int32_t cp);
 bool qp_t_is_lower_cp(int32_t cp);
 bool qp_t_is_title_cp(int32_t cp);
 bool qp_t_is_alpha_cp(int32_t cp);
+bool qp_t_is_decimal_cp(int32_t cp);
 bool qp_t_is_digit_cp(int32_t cp);
 bool qp_t_is_numeric_cp(int32_t cp);
 bool qp_t_is_printable_cp(int32_t cp);

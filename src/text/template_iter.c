@@ -105,7 +105,6 @@ bool qp_t_iter(qp_trun *r, qp_tv v, qp_titer **out)
         return true;
     }
     if (!nexts[v.kind]) return qp_t_fail(r, QP_TE_RUNTIME, "'%s' object is not iterable", qp_t_type_name(v));
-    if (v.kind == QP_V_UNDEF && v.as.u->error == QP_TE_SECURITY) return qp_t_use_undef(r, v);
     if (!qp_t_alloc(r, 1, sizeof **out, out)) return false;
     (*out)->next = nexts[v.kind];
     (*out)->over = v;

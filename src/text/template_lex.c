@@ -101,6 +101,7 @@ static void end_of_match(qp_tparser *ps, size_t to)
 
 static bool lex_comment(qp_tparser *ps)
 {
+    if (ps->pos >= ps->n) return true; /* Jinja takes "{#" at the very end for an empty comment */
     for (size_t p = ps->pos; p < ps->n; p++) {
         size_t end = match_end(ps, p, "#}", true);
         if (!end) continue;
@@ -123,6 +124,7 @@ static size_t match_word_tag(const qp_tparser *ps, size_t pos, const char *word,
 
 static bool lex_raw(qp_tparser *ps)
 {
+    if (ps->pos >= ps->n) return true; /* as an unclosed comment */
     for (size_t p = ps->pos; p < ps->n; p++) {
         if (!at_str(ps, p, "{%")) continue;
         char sign = sign_at(ps, p + 2);
@@ -237,6 +239,7 @@ static bool lex_name(qp_tparser *ps)
         if (!is_name_cp(cp)) break;
         p += len;
     }
+    if (p - ps->pos > QP_T_MAX_NAME) return qp_t_parse_limit(ps, ps->line, "a name of more than 1024 bytes");
     qp_t_next_cp(ps->src + ps->pos, ps->n - ps->pos, &cp);
     if (cp != '_' && !qp_t_is_alpha_cp(cp)) return qp_t_syntax(ps, ps->line, "Invalid character in identifier");
     if (!push(ps, QP_TOK_NAME, ps->pos, p, 0)) return false;

@@ -152,8 +152,12 @@ static bool find_last(qp_trun *r, const char *p, size_t np, const qp_tstr *q, si
 {
     *out = SIZE_MAX;
     for (size_t i = np >= q->n ? np - q->n + 1 : 0; i-- > 0;) {
-        if (!(i & 63) && !qp_t_step(r, 4 + q->n / 8)) return false;
-        if (q->n && (p[i] != q->p[0] || memcmp(p + i, q->p, q->n))) continue;
+        if (!(i & 63) && !qp_t_step(r, 4)) return false;
+        if (q->n) {
+            if (p[i] != q->p[0]) continue;
+            if (!qp_t_step_bytes(r, q->n)) return false;
+            if (memcmp(p + i, q->p, q->n)) continue;
+        }
         *out = i;
         return true;
     }
@@ -368,6 +372,7 @@ static bool affix(qp_trun *r, qp_tv self, const qp_tv *a, bool end, qp_tv *out)
         if (!need_str(r, end ? "endswith" : "startswith", what[i]) || !qp_t_step(r, 1)) return false;
         const qp_tstr *q = what[i].as.s;
         if (none || q->n > to - from) continue;
+        if (!qp_t_step_bytes(r, q->n)) return false;
         if (q->n && memcmp(self.as.s->p + (end ? to - q->n : from), q->p, q->n)) continue;
         *out = qp_t_bool(true);
         return true;
@@ -390,7 +395,7 @@ static bool m_endswith(qp_trun *r, qp_tv self, qp_tv *a, const call *c, qp_tv *o
 static bool m_removeprefix(qp_trun *r, qp_tv self, qp_tv *a, const call *c, qp_tv *out)
 {
     UNUSED(c);
-    if (!need_str(r, "removeprefix", a[0])) return false;
+    if (!need_str(r, "removeprefix", a[0]) || !qp_t_step_bytes(r, a[0].as.s->n)) return false;
     const qp_tstr *s = self.as.s, *q = a[0].as.s;
     bool has = q->n && q->n <= s->n && !memcmp(s->p, q->p, q->n);
     return qp_t_sub_str(r, self, has ? q->n : 0, s->n, out);
@@ -399,7 +404,7 @@ static bool m_removeprefix(qp_trun *r, qp_tv self, qp_tv *a, const call *c, qp_t
 static bool m_removesuffix(qp_trun *r, qp_tv self, qp_tv *a, const call *c, qp_tv *out)
 {
     UNUSED(c);
-    if (!need_str(r, "removesuffix", a[0])) return false;
+    if (!need_str(r, "removesuffix", a[0]) || !qp_t_step_bytes(r, a[0].as.s->n)) return false;
     const qp_tstr *s = self.as.s, *q = a[0].as.s;
     bool has = q->n && q->n <= s->n && !memcmp(s->p + s->n - q->n, q->p, q->n);
     return qp_t_sub_str(r, self, 0, has ? s->n - q->n : s->n, out);

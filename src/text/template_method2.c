@@ -196,6 +196,7 @@ static bool all(qp_trun *r, qp_tv self, bool (*is)(int32_t cp), bool when_empty,
         return all(r, self, is, when_empty, out);                                                                      \
     }
 CLASS_METHOD(m_isdigit, qp_t_is_digit_cp, false)
+CLASS_METHOD(m_isdecimal, qp_t_is_decimal_cp, false)
 CLASS_METHOD(m_isnumeric, qp_t_is_numeric_cp, false)
 CLASS_METHOD(m_isalpha, qp_t_is_alpha_cp, false)
 CLASS_METHOD(m_isalnum, alnum, false)
@@ -294,7 +295,7 @@ const qp_tentry qp_t_str_methods2[] = {
     {"zfill", m_zfill, "width", 1},
     {"expandtabs", m_expandtabs, "tabsize", 0},
     {"isdigit", m_isdigit, "", 0},
-    {"isdecimal", m_isdigit, "", 0},
+    {"isdecimal", m_isdecimal, "", 0},
     {"isnumeric", m_isnumeric, "", 0},
     {"isalpha", m_isalpha, "", 0},
     {"isalnum", m_isalnum, "", 0},

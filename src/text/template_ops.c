@@ -272,7 +272,7 @@ bool qp_t_attribute(qp_trun *r, qp_tv obj, const qp_tstr *name, qp_tv *out)
     *out = qp_t_missing();
     if (obj.kind == QP_V_UNDEF) return qp_t_use_undef(r, obj);
     if (obj.kind == QP_V_NS) {
-        qp_tv *found = qp_t_dict_find_str(obj.as.d, p, n);
+        qp_tv *found = qp_t_dict_find_str(obj.as.d, name);
         if (found) *out = *found;
         if (found) return true;
     }
@@ -302,7 +302,7 @@ bool qp_t_getattr(qp_trun *r, qp_tv obj, const qp_tstr *name, qp_tv *out)
     if (!qp_t_step(r, 1) || !qp_t_attribute(r, obj, name, out)) return false;
     if (out->kind != QP_V_MISSING) return true;
     if (obj.kind == QP_V_DICT) {
-        qp_tv *found = qp_t_dict_find_str(obj.as.d, name->p, name->n);
+        qp_tv *found = qp_t_dict_find_str(obj.as.d, name);
         if (found) *out = *found;
         if (found) return true;
     }
@@ -322,6 +322,17 @@ static bool str_item(qp_trun *r, qp_tv obj, int64_t i, bool *found, qp_tv *out)
     return qp_t_sub_str(r, obj, from, to, out);
 }
 
+/* Depth is bounded: a tuple nested deeper counts as hashable and then fails in qp_t_hash. */
+static bool hashable(qp_trun *r, qp_tv v, unsigned depth, bool *yes)
+{
+    *yes = v.kind != QP_V_LIST && v.kind != QP_V_DICT;
+    if (!qp_t_step(r, 1)) return false;
+    for (size_t i = 0; *yes && v.kind == QP_V_TUPLE && depth < QP_T_MAX_VALUE_DEPTH && i < v.as.l->n; i++) {
+        if (!hashable(r, v.as.l->v[i], depth + 1, yes)) return false;
+    }
+    return true;
+}
+
 /* obj[key] as Python has it; *found false when that raises TypeError or LookupError. */
 static bool item(qp_trun *r, qp_tv obj, qp_tv key, bool *found, qp_tv *out)
 {
@@ -330,7 +341,9 @@ static bool item(qp_trun *r, qp_tv obj, qp_tv key, bool *found, qp_tv *out)
     *found = false;
     if (obj.kind == QP_V_DICT) {
         qp_tv *v;
-        if (key.kind == QP_V_LIST || key.kind == QP_V_DICT) return true; /* unhashable: a TypeError, so undefined */
+        bool yes;
+        if (!hashable(r, key, 0, &yes)) return false;
+        if (!yes) return true; /* a TypeError there, so undefined */
         if (!qp_t_dict_find(r, obj.as.d, key, &v)) return false;
         if (v) *out = *v;
         *found = v != NULL;
@@ -420,6 +433,19 @@ static bool slice_text(qp_trun *r, qp_tv obj, int64_t from, int64_t to, int64_t 
     return true;
 }
 
+/* Unsigned sums: the ends of a range may lie outside 64 bits, its elements do not. */
+static bool slice_range(qp_trun *r, const qp_trange *g, int64_t from, int64_t to, int64_t step, size_t n, qp_tv *out)
+{
+    qp_trange *s;
+    if (!qp_t_alloc(r, 1, sizeof *s, &s)) return false;
+    s->start = (int64_t)((uint64_t)g->start + (uint64_t)from * (uint64_t)g->step);
+    s->stop = (int64_t)((uint64_t)g->start + (uint64_t)to * (uint64_t)g->step);
+    s->step = (int64_t)((uint64_t)g->step * (uint64_t)step);
+    s->n = n;
+    *out = (qp_tv){QP_V_RANGE, {.range = s}};
+    return true;
+}
+
 bool qp_t_slice(qp_trun *r, qp_tv obj, qp_tv from_v, qp_tv to_v, qp_tv step_v, qp_tv *out)
 {
     int64_t step = 1, from, to;
@@ -440,10 +466,8 @@ bool qp_t_slice(qp_trun *r, qp_tv obj, qp_tv from_v, qp_tv to_v, qp_tv step_v, q
     size_t count = 0;
     if (step > 0 && to > from) count = (size_t)((to - from + step - 1) / step);
     if (step < 0 && from > to) count = (size_t)((from - to - step - 1) / -step);
-    if (!qp_t_new_list(r, obj.kind == QP_V_TUPLE ? QP_V_TUPLE : QP_V_LIST, count, out)) return false;
-    for (size_t i = 0; i < count; i++, from += step) {
-        const qp_trange *g = obj.as.range;
-        out->as.l->v[i] = obj.kind == QP_V_RANGE ? qp_t_int(g->start + from * g->step) : obj.as.l->v[from];
-    }
+    if (obj.kind == QP_V_RANGE) return slice_range(r, obj.as.range, from, to, step, count, out);
+    if (!qp_t_new_list(r, obj.kind, count, out)) return false;
+    for (size_t i = 0; i < count; i++, from += step) out->as.l->v[i] = obj.as.l->v[from];
     return true;
 }

@@ -350,7 +350,8 @@ static bool is_content(const qp_tparser *ps, const qp_tnode *n)
 
 static bool note_content_name(qp_tparser *ps, const qp_tnode *target, const qp_tnode *value)
 {
-    if (target->kind != QP_N_NAME || !is_content(ps, value) || is_content(ps, target)) return true;
+    if (target->kind != QP_N_NAME || ps->n_content_names == 32) return true;
+    if (!is_content(ps, value) || is_content(ps, target)) return true;
     if (!qp_t_grow(ps, &ps->content_names, ps->n_content_names, &ps->cap_content_names, sizeof *ps->content_names))
         return false;
     ps->content_names[ps->n_content_names++] = target->name;
@@ -445,6 +446,10 @@ static bool parse_signature(qp_tparser *ps, qp_tnode **out)
         if (!param) return false;
         if (k->type != QP_TOK_NAME) return qp_t_unexpected(ps, "token 'name'");
         if (!(param->name = qp_t_intern(ps, k->p, k->n))) return false;
+        if (list->n_kids >= 255) return qp_t_parse_limit(ps, k->line, "more than 255 parameters");
+        for (const qp_tnode *p = list->kids; p; p = p->next) {
+            if (p->name == param->name) return qp_t_syntax(ps, k->line, "duplicate argument '%.*s'", (int)k->n, k->p);
+        }
         qp_t_next(ps);
         if (qp_t_skip_op(ps, '=')) {
             if (!qp_t_parse_expression(ps, true, &param->a)) return false;
@@ -537,6 +542,7 @@ static bool parse_named_block(qp_tparser *ps, qp_tnode *parent)
     if (!n) return false;
     if (k->type != QP_TOK_NAME) return qp_t_unexpected(ps, "token 'name'");
     if (!(n->name = qp_t_intern(ps, k->p, k->n))) return false;
+    if (ps->n_blocks == QP_T_MAX_BLOCKS) return qp_t_parse_limit(ps, k->line, "more than 1000 blocks");
     for (size_t i = 0; i < ps->n_blocks; i++) {
         if (ps->blocks[i]->name == n->name)
             return qp_t_syntax(ps, k->line, "block '%.*s' defined twice", (int)k->n, k->p);

@@ -35,7 +35,7 @@ TEST(t_false, v.kind == QP_V_BOOL && !v.as.b)
 TEST(t_mapping, v.kind == QP_V_DICT)
 TEST(t_sequence, is_iterable(v) && v.kind != QP_V_VIEW && v.kind != QP_V_ITER && v.kind != QP_V_LOOP)
 TEST(t_iterable, is_iterable(v))
-TEST(t_callable, qp_t_callable(v))
+TEST(t_callable, qp_t_callable(v) || v.kind == QP_V_UNDEF) /* as its class there */
 TEST(t_escaped, v.kind == QP_V_STR && v.as.s->markup)
 
 static bool remainder_is(qp_trun *r, qp_tv v, qp_tv by, int64_t want, qp_tv *out)
@@ -165,20 +165,27 @@ static bool t_sameas(qp_trun *r, qp_tv v, qp_tv *a, const call *c, qp_tv *out)
     return true;
 }
 
+/* Looking up a name there hashes it. */
+static bool hashable(qp_trun *r, qp_tv v)
+{
+    uint64_t h;
+    return qp_t_hash(r, v, &h, 0);
+}
+
 static bool t_filter(qp_trun *r, qp_tv v, qp_tv *a, const call *c, qp_tv *out)
 {
-    (void)r;
     (void)a;
     (void)c;
+    if (!hashable(r, v)) return false;
     *out = qp_t_bool(v.kind == QP_V_STR && qp_t_find_filter(v.as.s->p, v.as.s->n));
     return true;
 }
 
 static bool t_test(qp_trun *r, qp_tv v, qp_tv *a, const call *c, qp_tv *out)
 {
-    (void)r;
     (void)a;
     (void)c;
+    if (!hashable(r, v)) return false;
     *out = qp_t_bool(v.kind == QP_V_STR && qp_t_find_test(v.as.s->p, v.as.s->n));
     return true;
 }

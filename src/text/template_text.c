@@ -15,8 +15,11 @@ size_t qp_t_find_bytes(qp_trun *r, const char *p, size_t np, const char *q, size
         const char *hit = memchr(at, q[0], room);
         if (!qp_t_step_bytes(r, hit ? (size_t)(hit - at) : room)) return SIZE_MAX;
         if (!hit) return SIZE_MAX;
-        if (n == 1 || (hit[1] == q[1] && !memcmp(hit, q, n))) return (size_t)(hit - p);
-        if (n > 64 && hit[1] == q[1] && !qp_t_step_bytes(r, n)) return SIZE_MAX;
+        if (n == 1) return (size_t)(hit - p);
+        if (hit[1] == q[1]) {
+            if (n > 32 && !qp_t_step_bytes(r, n)) return SIZE_MAX;
+            if (!memcmp(hit, q, n)) return (size_t)(hit - p);
+        }
         at = hit;
     }
     return SIZE_MAX;
@@ -266,7 +269,7 @@ static bool put_json_str(qp_trun *r, const qp_tstr *s, bool ascii)
             e = "\\f";
             break;
         default:
-            if (cp >= 0x20 && (cp < 0x7F || !ascii || cp == 0x7F)) continue;
+            if (cp >= 0x20 && (cp < 0x7F || !ascii)) continue;
             unsigned u = (unsigned)cp;
             if (u >= 0x10000)
                 snprintf(b, sizeof b, "\\u%04x\\u%04x", 0xD7C0 + (u >> 10), 0xDC00 + (u & 0x3FF));

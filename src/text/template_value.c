@@ -161,6 +161,7 @@ bool qp_t_new_str(qp_trun *r, const char *p, size_t n, qp_tv *out)
 bool qp_t_sub_str(qp_trun *r, qp_tv s, size_t from, size_t to, qp_tv *out)
 {
     bool ascii = s.as.s->ncp == s.as.s->n, markup = s.as.s->markup;
+    if (!qp_t_step_bytes(r, to - from)) return false; /* pays for counting its code points, once */
     if (!qp_t_borrow_str(r, s.as.s->p + from, to - from, out)) return false;
     if (ascii) out->as.s->ncp = to - from;
     out->as.s->markup = markup;
@@ -371,9 +372,9 @@ bool qp_t_dict_find(qp_trun *r, qp_tdict *d, qp_tv key, qp_tv **out)
     return true;
 }
 
-qp_tv *qp_t_dict_find_str(qp_tdict *d, const char *p, size_t n)
+qp_tv *qp_t_dict_find_str(qp_tdict *d, const qp_tstr *s)
 {
-    uint64_t hash = qp_t_hash_bytes(p, n);
+    uint64_t hash = s->hash ? s->hash : qp_t_hash_bytes(s->p, s->n);
     for (size_t i = 0, at = hash & (d->n_index - 1);; i++) {
         qp_tpair *e;
         if (d->n_index) {
@@ -384,8 +385,9 @@ qp_tv *qp_t_dict_find_str(qp_tdict *d, const char *p, size_t n)
             if (i >= d->n) return NULL;
             e = &d->v[i];
         }
-        if (e->hash == hash && e->key.kind == QP_V_STR && e->key.as.s->n == n && !memcmp(e->key.as.s->p, p, n))
-            return &e->val;
+        if (e->hash != hash || e->key.kind != QP_V_STR) continue;
+        const qp_tstr *k = e->key.as.s;
+        if (k->n == s->n && (k->p == s->p || !memcmp(k->p, s->p, k->n))) return &e->val;
     }
 }
 
@@ -518,7 +520,7 @@ bool qp_t_length(qp_trun *r, qp_tv v, size_t *out)
     switch (v.kind) {
     case QP_V_UNDEF:
         *out = 0;
-        return v.as.u->error == QP_TE_SECURITY ? qp_t_use_undef(r, v) : true;
+        return true;
     case QP_V_STR:
         *out = qp_t_ncp(v.as.s);
         return true;
