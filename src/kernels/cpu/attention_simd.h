@@ -42,8 +42,8 @@ typedef struct att_scratch {
     const unsigned char *next[BLOCK]; /* the keys of the block after it, to be fetched; the last again at the end */
     const float *q[ROWS];
     float *o[ROWS];
-    float m[ROWS], l[ROWS], fall[ROWS];
-    unsigned lo[ROWS], hi[ROWS]; /* the keys of the block that the row sees; none: lo >= hi */
+    float m[ROWS], l[ROWS], top[ROWS], fall[ROWS]; /* top: the next m; fall: exp(m - top) */
+    unsigned lo[ROWS], hi[ROWS];                   /* the keys of the block that the row sees; none: lo >= hi */
 } att_scratch;
 
 QP_INLINE v16 load_kv(const unsigned char *p, int type, size_t left)
@@ -55,7 +55,7 @@ QP_INLINE v16 load_kv(const unsigned char *p, int type, size_t left)
     return type == QP_W_F16 ? vs_from_f16_m(p, m16_first(left)) : vs_from_bf16_m(p, m16_first(left));
 }
 
-/* ---- scores of rows x TILE_KEYS(rows) keys: s[r * BLOCK + key] ---- */
+/* ---- scores: s[r * BLOCK + key] for n_keys keys, a multiple of TILE_KEYS(rows) ---- */
 
 QP_INLINE void score_tile(int rows, int type, const float *const *q, const unsigned char *const *key, size_t head_dim,
                           float *s)
@@ -94,12 +94,30 @@ QP_INLINE void score_tile(int rows, int type, const float *const *q, const unsig
     for (int r = 0; r < rows; r++) memcpy(s + r * BLOCK, total + r * n_keys, (size_t)n_keys * sizeof *s);
 }
 
-typedef void score_fn(const float *const *q, const unsigned char *const *key, size_t head_dim, float *s);
+/* fetch_bytes at each key + fetch_shift are fetched meanwhile. */
+QP_INLINE void score_keys(int rows, int type, const float *const *q_rows, const unsigned char *const *key,
+                          unsigned n_keys, size_t head_dim, float *s, ptrdiff_t fetch_shift, size_t fetch_bytes)
+{
+    const float *q[TILE_R];
+#pragma GCC unroll 8
+    for (int r = 0; r < rows; r++) q[r] = q_rows[r];
+    for (unsigned k = 0; k < n_keys; k += TILE_KEYS(rows)) {
+        score_tile(rows, type, q, key + k, head_dim, s + k);
+        if (type == KV_WIDE) continue;
+        for (unsigned j = k; j < k + TILE_KEYS(rows); j++) {
+            for (size_t i = 0; i < fetch_bytes; i += 64) __builtin_prefetch(key[j] + fetch_shift + i, 0, 3);
+        }
+    }
+}
+
+typedef void score_fn(const float *const *q, const unsigned char *const *key, unsigned n_keys, size_t head_dim,
+                      float *s, ptrdiff_t fetch_shift, size_t fetch_bytes);
 
 #define SCORE(name, type, rows)                                                                                        \
-    static void name(const float *const *q, const unsigned char *const *key, size_t head_dim, float *s)                \
+    static void name(const float *const *q, const unsigned char *const *key, unsigned n_keys, size_t head_dim,         \
+                     float *s, ptrdiff_t fetch_shift, size_t fetch_bytes)                                              \
     {                                                                                                                  \
-        score_tile(rows, type, q, key, head_dim, s);                                                                   \
+        score_keys(rows, type, q, key, n_keys, head_dim, s, fetch_shift, fetch_bytes);                                 \
     }
 SCORE(score_f32_1, QP_W_F32, 1)
 SCORE(score_f16_1, QP_W_F16, 1)
@@ -296,19 +314,35 @@ static void locate(const qp_attn_args *a, const unsigned char **key, size_t firs
     for (unsigned j = hi; j < BLOCK; j++) key[j] = key[hi - 1];
 }
 
+QP_INLINE void widen_type(att_scratch *sc, int type, ptrdiff_t shift, unsigned j0, unsigned j1, size_t n,
+                          const unsigned char *const *fetch, ptrdiff_t fetch_shift)
+{
+    const size_t size = type == QP_W_F32 ? 4 : 2, stride = (n + LANES - 1) / LANES * LANES;
+    for (unsigned j = j0; j < j1; j++) {
+        const unsigned char *p = sc->key[j] + shift, *next = fetch[j] + fetch_shift;
+        float *to = sc->wide + (j - j0) * stride;
+        size_t d = 0;
+        for (; d + 2 * LANES <= n; d += 2 * LANES) { /* at least half a line */
+            __builtin_prefetch(next + d * size, 0, 3);
+            vs_store(to + d, load_kv(p + d * size, type, LANES));
+            vs_store(to + d + LANES, load_kv(p + (d + LANES) * size, type, LANES));
+        }
+        for (; d < n; d += LANES) vs_store(to + d, load_kv(p + d * size, type, n - d));
+        sc->piece[j] = (const unsigned char *)to;
+    }
+}
+
 /* Widens n elements at `shift` bytes from keys j0 .. j1 to sc->wide, where sc->piece then points, and fetches what
- * comes next, fetch_bytes at fetch[j] + fetch_shift. */
+ * comes next, the same elements at fetch[j] + fetch_shift. */
 static void widen(const qp_attn_args *a, att_scratch *sc, ptrdiff_t shift, unsigned j0, unsigned j1, size_t n,
                   const unsigned char *const *fetch, ptrdiff_t fetch_shift)
 {
-    const size_t size = qp_wtype_bytes(a->kv_type), stride = (n + LANES - 1) / LANES * LANES;
-    for (unsigned j = j0; j < j1; j++) {
-        const unsigned char *p = sc->key[j] + shift;
-        float *to = sc->wide + (j - j0) * stride;
-        for (size_t i = 0; i < n * size; i += 64) __builtin_prefetch(fetch[j] + fetch_shift + i, 0, 3);
-        for (size_t d = 0; d < n; d += LANES) vs_store(to + d, load_kv(p + d * size, a->kv_type, n - d));
-        sc->piece[j] = (const unsigned char *)to;
-    }
+    if (a->kv_type == QP_W_F32)
+        widen_type(sc, QP_W_F32, shift, j0, j1, n, fetch, fetch_shift);
+    else if (a->kv_type == QP_W_F16)
+        widen_type(sc, QP_W_F16, shift, j0, j1, n, fetch, fetch_shift);
+    else
+        widen_type(sc, QP_W_BF16, shift, j0, j1, n, fetch, fetch_shift);
 }
 
 static void block_scores(const qp_attn_args *a, att_scratch *sc, unsigned n_rows, unsigned lo, unsigned hi)
@@ -321,44 +355,64 @@ static void block_scores(const qp_attn_args *a, att_scratch *sc, unsigned n_rows
     for (unsigned k0 = lo / K_PIECE * K_PIECE; k0 < hi; k0 += K_PIECE) {
         if (!direct) widen(a, sc, 0, k0, k0 + K_PIECE, a->head_dim, sc->key, to_v);
         for (unsigned r = 0; r < n_rows; r += TILE_R) {
-            const unsigned rows = n_rows - r < TILE_R ? n_rows - r : TILE_R, n_keys = TILE_KEYS(rows);
-            for (unsigned k = k0; k < k0 + K_PIECE; k += n_keys) {
-                score_table[type][rows - 1](sc->q + r, key + k, a->head_dim, sc->s[r] + k);
-                for (unsigned j = k; j < k + n_keys && direct && r == 0; j++) { /* the values come next */
-                    for (size_t i = 0; i < row_bytes; i += 64) __builtin_prefetch(sc->key[j] + to_v + i, 0, 3);
-                }
-            }
+            const unsigned rows = n_rows - r < TILE_R ? n_rows - r : TILE_R;
+            score_table[type][rows - 1](sc->q + r, key + k0, K_PIECE, a->head_dim, sc->s[r] + k0, to_v,
+                                        r == 0 ? row_bytes : 0); /* the values come next */
         }
     }
 }
 
-static void row_softmax(const qp_attn_args *a, att_scratch *sc, unsigned r)
+QP_INLINE uint64_t seen_keys(const att_scratch *sc, unsigned r)
 {
     const uint64_t below = sc->hi[r] == BLOCK ? ~UINT64_C(0) : (UINT64_C(1) << sc->hi[r]) - 1;
-    const uint64_t seen = below & ~((UINT64_C(1) << sc->lo[r]) - 1);
-    const v16 scale = vs_set(a->scale), none = vs_set(-INFINITY);
-    v16 x[BLOCK / LANES], top = none, sum = vs_set(0);
+    return below & ~((UINT64_C(1) << sc->lo[r]) - 1);
+}
+
+/* Final scores, and the row's new maximum to sc->top. */
+static void row_top(const qp_attn_args *a, att_scratch *sc, unsigned r)
+{
+    const uint64_t seen = seen_keys(sc, r);
+    const v16 scale = vs_set(a->scale), none = vs_set(-INFINITY), cap = vs_set(a->softcap);
+    v16 top = none;
+#pragma GCC unroll 4
     for (int i = 0; i < BLOCK / LANES; i++) {
-        x[i] = vs_mul(vs_load(sc->s[r] + i * LANES), scale);
-        if (a->softcap > 0) {
-            const v16 c = vs_set(a->softcap);
-            x[i] = vs_mul(c, vs_tanh(vs_div(x[i], c)));
-        }
-        top = vs_max(vs_pick(m16_bits((unsigned)(seen >> (i * LANES) & 0xFFFF)), x[i], none), top);
+        v16 x = vs_mul(vs_load(sc->s[r] + i * LANES), scale);
+        if (a->softcap > 0) x = vs_mul(cap, vs_tanh(vs_div(x, cap)));
+        vs_store(sc->s[r] + i * LANES, x);
+        top = vs_max(vs_pick(m16_bits((unsigned)(seen >> (i * LANES) & 0xFFFF)), x, none), top);
     }
-    float m = vs_max_lane(top);
-    if (!(m > sc->m[r])) m = sc->m[r];
+    const float m = vs_max_lane(top);
+    sc->top[r] = m > sc->m[r] ? m : sc->m[r];
+}
+
+/* Probabilities in place of the scores, and the row's sum and maximum. */
+static void row_softmax(att_scratch *sc, unsigned r)
+{
+    const uint64_t seen = seen_keys(sc, r);
+    const v16 m = vs_set(sc->top[r]);
+    v16 sum = vs_set(0);
+#pragma GCC unroll 4
     for (int i = 0; i < BLOCK / LANES; i++) {
-        const m16 on = m16_bits((unsigned)(seen >> (i * LANES) & 0xFFFF));
-        x[i] = vs_pick(on, vs_exp(vs_sub(x[i], vs_set(m))), vs_set(0));
-        sum = vs_add(sum, x[i]);
-        vs_store(sc->s[r] + i * LANES, x[i]);
+        const v16 p = vs_exp(vs_sub(vs_load(sc->s[r] + i * LANES), m));
+        const v16 x = vs_pick(m16_bits((unsigned)(seen >> (i * LANES) & 0xFFFF)), p, vs_set(0));
+        sum = vs_add(sum, x);
+        vs_store(sc->s[r] + i * LANES, x);
     }
-    float fall[LANES];
-    vs_store(fall, vs_exp(vs_set(sc->m[r] - m)));
-    sc->fall[r] = fall[0];
-    sc->l[r] = sc->l[r] * fall[0] + vs_sum(sum);
-    sc->m[r] = m;
+    sc->l[r] = sc->l[r] * sc->fall[r] + vs_sum(sum);
+    sc->m[r] = sc->top[r];
+}
+
+/* In three passes over the rows, so that the long chains of different rows overlap. */
+static void block_softmax(const qp_attn_args *a, att_scratch *sc, unsigned n_rows)
+{
+    for (unsigned r = 0; r < n_rows; r++) {
+        if (sc->lo[r] < sc->hi[r]) row_top(a, sc, r);
+    }
+    for (unsigned r = 0; r < n_rows; r += LANES)
+        vs_store(sc->fall + r, vs_exp(vs_sub(vs_load(sc->m + r), vs_load(sc->top + r))));
+    for (unsigned r = 0; r < n_rows; r++) {
+        if (sc->lo[r] < sc->hi[r]) row_softmax(sc, r);
+    }
 }
 
 static void block_output(const qp_attn_args *a, att_scratch *sc, unsigned n_rows, unsigned lo, unsigned hi)
@@ -406,9 +460,7 @@ static void run_rows(const qp_attn_args *a, att_scratch *sc, size_t row0, unsign
         else
             memcpy(sc->next, sc->key, sizeof sc->next);
         block_scores(a, sc, n_rows, any_lo, any_hi);
-        for (unsigned r = 0; r < n_rows; r++) {
-            if (sc->lo[r] < sc->hi[r]) row_softmax(a, sc, r);
-        }
+        block_softmax(a, sc, n_rows);
         block_output(a, sc, n_rows, any_lo, any_hi);
     }
     for (unsigned r = 0; r < n_rows; r++) {
