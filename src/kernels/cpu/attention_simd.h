@@ -105,7 +105,7 @@ QP_INLINE void score_keys(int rows, int type, const float *const *q_rows, const 
         score_tile(rows, type, q, key + k, head_dim, s + k);
         if (type == KV_WIDE) continue;
         for (unsigned j = k; j < k + TILE_KEYS(rows); j++) {
-            for (size_t i = 0; i < fetch_bytes; i += 64) __builtin_prefetch(key[j] + fetch_shift + i, 0, 3);
+            for (size_t i = 0; i < fetch_bytes; i += 64) __builtin_prefetch(key[j] + fetch_shift + i, 0, 2);
         }
     }
 }
@@ -182,7 +182,7 @@ QP_INLINE void pv_tile(const pv_job *w, int rows, int n_vec, int type, bool mask
         v16 x[2 * TILE_D];
         if (type != KV_WIDE) {
 #pragma GCC unroll 8
-            for (ptrdiff_t i = 0; i < n_vec * step; i += 64) __builtin_prefetch(w->next[j] + w->next_shift + i, 0, 3);
+            for (ptrdiff_t i = 0; i < n_vec * step; i += 64) __builtin_prefetch(w->next[j] + w->next_shift + i, 0, 2);
         }
 #pragma GCC unroll 8
         for (int i = 0; i < n_vec; i++) x[i] = load_kv(v + i * step, type, left[i]);
@@ -323,7 +323,7 @@ QP_INLINE void widen_type(att_scratch *sc, int type, ptrdiff_t shift, unsigned j
         float *to = sc->wide + (j - j0) * stride;
         size_t d = 0;
         for (; d + 2 * LANES <= n; d += 2 * LANES) { /* at least half a line */
-            __builtin_prefetch(next + d * size, 0, 3);
+            __builtin_prefetch(next + d * size, 0, 2);
             vs_store(to + d, load_kv(p + d * size, type, LANES));
             vs_store(to + d + LANES, load_kv(p + (d + LANES) * size, type, LANES));
         }

@@ -198,6 +198,10 @@ QP_INLINE v16 vs_load(const float *p)
 {
     return (v16){_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8)};
 }
+QP_INLINE __m256 vs_load_once8(const float *p)
+{
+    return *(const volatile __m256 *)(const volatile void *)p;
+}
 QP_INLINE v16 vs_load_once(const float *p) /* see above */
 {
     const volatile __m256 *v = (const volatile __m256 *)(const volatile void *)p;
