@@ -365,7 +365,7 @@ qp_status qp_chat_render(const qp_chat *c, const json_t *messages, const json_t 
         QP_TRY(qp_template_new(&own, opt->template_text, strlen(opt->template_text), NULL, err));
         t = own;
     } else {
-        const named *e;
+        const named *e = NULL;
         QP_TRY(pick(c, tools && json_array_size(tools), &e, err));
         t = e->t;
     }

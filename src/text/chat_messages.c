@@ -194,7 +194,7 @@ static qp_status fix_reasoning(json_t *msg, qp_err *err)
 static qp_status copy_message(const json_t *from, size_t i, json_t **out, qp_err *err)
 {
     const char *key;
-    json_t *v, *msg;
+    json_t *v, *msg = NULL;
     if (!json_is_object(from)) return qp_fail(err, QP_EINVAL, "messages[%zu] must be an object", i);
     if (!json_is_string(json_object_get(from, "role")))
         return qp_fail(err, QP_EINVAL, "messages[%zu].role must be a string", i);
@@ -219,7 +219,7 @@ qp_status qp_chat_messages(json_t **out, const json_t *messages, bool parts, con
     json_t *list = json_array();
     if (!list) return no_memory(err);
     for (size_t i = 0; i < n; i++) {
-        json_t *msg;
+        json_t *msg = NULL;
         QP_TRY_OUT(copy_message(json_array_get(messages, i), i, &msg, err));
         if (json_array_append_new(list, msg)) {
             st = no_memory(err);

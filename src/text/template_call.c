@@ -139,7 +139,7 @@ static bool g_strftime(qp_trun *r, qp_tv self, qp_tv *a, const qp_tcall *c, qp_t
 static bool g_range(qp_trun *r, qp_tv self, qp_tv *a, const qp_tcall *c, qp_tv *out)
 {
     int64_t v[3] = {0, 0, 1};
-    qp_trange *g;
+    qp_trange *g = NULL;
     (void)self;
     (void)c;
     for (size_t i = 0; i < 3; i++) {
@@ -224,7 +224,7 @@ static bool g_namespace(qp_trun *r, qp_tv self, qp_tv *a, const qp_tcall *c, qp_
 
 static bool new_cycler(qp_trun *r, qp_tkind kind, const qp_tv *v, size_t n, qp_tv *out)
 {
-    qp_tcycler *c;
+    qp_tcycler *c = NULL;
     if (!qp_t_alloc(r, 1, sizeof *c, &c)) return false;
     if (!qp_t_alloc(r, n, sizeof *c->v, &c->v)) return false;
     memcpy(c->v, v, n * sizeof *v);
@@ -277,7 +277,7 @@ const qp_tentry *qp_t_find_global(const char *name, size_t n)
 
 static bool m_view(qp_trun *r, qp_tv self, char which, qp_tv *out)
 {
-    qp_tview *w;
+    qp_tview *w = NULL;
     if (!qp_t_alloc(r, 1, sizeof *w, &w)) return false;
     *w = (qp_tview){self.as.d, which};
     *out = (qp_tv){QP_V_VIEW, {.view = w}};

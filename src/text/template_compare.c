@@ -12,7 +12,7 @@ static bool is_number(qp_tv v)
 /* -1, 0, 1, or 2 when one is not a number. An x87 long double holds every int64 and every double. */
 static int order_numbers(qp_tv a, qp_tv b)
 {
-    int64_t i, j;
+    int64_t i = 0, j = 0;
     if (qp_t_as_int(a, &i) && qp_t_as_int(b, &j)) return i < j ? -1 : i > j;
     long double x = a.kind == QP_V_FLOAT ? (long double)a.as.f : (qp_t_as_int(a, &i), (long double)i);
     long double y = b.kind == QP_V_FLOAT ? (long double)b.as.f : (qp_t_as_int(b, &j), (long double)j);

@@ -20,7 +20,7 @@ bool qp_t_lookup(qp_trun *r, const qp_tstr *name, qp_tscope *sc, qp_tv *out)
     }
     const qp_tentry *e = qp_t_find_global(name->p, name->n);
     if (e) {
-        qp_tfunc *fn;
+        qp_tfunc *fn = NULL;
         if (!qp_t_alloc(r, 1, sizeof *fn, &fn)) return false;
         fn->entry = e;
         *out = (qp_tv){QP_V_FUNC, {.fn = fn}};
@@ -136,7 +136,7 @@ static bool add_kw(qp_trun *r, qp_tcall *c, size_t *cap, qp_tv key, qp_tv val)
     if (!qp_t_step(r, 1 + c->n_kw)) return false;
     if (c->n_kw == *cap) {
         size_t bigger = *cap ? *cap * 2 : 4;
-        qp_tpair *kw;
+        qp_tpair *kw = NULL;
         if (!qp_t_alloc(r, bigger, sizeof *kw, &kw)) return false;
         if (c->n_kw) memcpy(kw, c->kw, c->n_kw * sizeof *kw);
         c->kw = kw;

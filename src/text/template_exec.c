@@ -22,7 +22,7 @@ bool qp_t_set_var(qp_trun *r, qp_tscope *sc, const qp_tstr *name, qp_tv v)
     }
     if (sc->n == sc->cap) {
         size_t cap = sc->cap ? sc->cap * 2 : 4;
-        qp_tvar *vars;
+        qp_tvar *vars = NULL;
         if (!qp_t_alloc(r, cap, sizeof *vars, &vars)) return false;
         if (sc->n) memcpy(vars, sc->vars, sc->n * sizeof *vars);
         sc->vars = vars;
@@ -112,7 +112,7 @@ static bool loop_next(qp_trun *r, qp_tloop *l, bool first, bool *done)
 
 static qp_tflow run_for(qp_trun *r, const qp_tnode *n, qp_tscope *sc, qp_tv over, unsigned depth0)
 {
-    qp_tloop *l;
+    qp_tloop *l = NULL;
     qp_tscope *inner;
     bool done, first = true;
     if (!qp_t_alloc(r, 1, sizeof *l, &l) || !qp_t_new_scope(r, sc, &inner)) return QP_FLOW_FAIL;
@@ -243,7 +243,7 @@ bool qp_t_call_macro(qp_trun *r, qp_tmacro *m, const qp_tcall *c, qp_tv *out)
 
 static bool new_macro(qp_trun *r, const qp_tnode *n, qp_tscope *sc, qp_tv *out)
 {
-    qp_tmacro *m;
+    qp_tmacro *m = NULL;
     if (!qp_t_alloc(r, 1, sizeof *m, &m)) return false;
     *m = (qp_tmacro){n, sc};
     *out = (qp_tv){QP_V_MACRO, {.macro = m}};
@@ -256,7 +256,7 @@ static bool exec_call_block(qp_trun *r, const qp_tnode *n, qp_tscope *sc)
     const qp_tnode *call = n->a->last;
     qp_tv v, caller, key;
     qp_tcall c;
-    qp_tpair *kw;
+    qp_tpair *kw = NULL;
     if (!qp_t_eval(r, n->a->a, sc, &v)) return false;
     for (const qp_tnode *op = n->a->kids; op != call; op = op->next) {
         qp_tnode one = {.kind = QP_N_CHAIN}, link = *op;

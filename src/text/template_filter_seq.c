@@ -25,7 +25,7 @@ static bool fold_key(qp_trun *r, qp_tv v, bool case_sensitive, qp_tv *out)
 
 static bool lazy(qp_trun *r, qp_tv self, qp_tnext start, const qp_tv *a, const call *c, qp_tv *out)
 {
-    qp_titer *it;
+    qp_titer *it = NULL;
     if (!qp_t_alloc(r, 1, sizeof *it, &it)) return false;
     it->next = start;
     it->over = self;
@@ -63,7 +63,7 @@ static bool f_length(qp_trun *r, qp_tv self, qp_tv *a, const call *c, qp_tv *out
 
 static bool f_first(qp_trun *r, qp_tv self, qp_tv *a, const call *c, qp_tv *out)
 {
-    qp_titer *it;
+    qp_titer *it = NULL;
     bool done;
     UNUSED(a);
     UNUSED(c);
@@ -94,7 +94,7 @@ static bool f_list(qp_trun *r, qp_tv self, qp_tv *a, const call *c, qp_tv *out)
 
 static bool start_items(qp_trun *r, qp_titer *it, qp_tv *out, bool *done)
 {
-    qp_tview *w;
+    qp_tview *w = NULL;
     if (it->over.kind == QP_V_UNDEF) {
         *done = true;
         return true;
@@ -113,7 +113,7 @@ static bool f_items(qp_trun *r, qp_tv self, qp_tv *a, const call *c, qp_tv *out)
 static bool f_join(qp_trun *r, qp_tv self, qp_tv *a, const call *c, qp_tv *out)
 {
     qp_tvec items = {0};
-    qp_titer *it;
+    qp_titer *it = NULL;
     qp_tv sep = a[0];
     UNUSED(c);
     if (!qp_t_iter(r, self, &it) || !qp_t_iter_rest(r, it, &items)) return false;
@@ -143,7 +143,7 @@ static bool f_reverse(qp_trun *r, qp_tv self, qp_tv *a, const call *c, qp_tv *ou
 
 static bool f_sum(qp_trun *r, qp_tv self, qp_tv *a, const call *c, qp_tv *out)
 {
-    qp_titer *it;
+    qp_titer *it = NULL;
     UNUSED(c);
     *out = a[1].kind == QP_V_MISSING ? qp_t_int(0) : a[1];
     if (out->kind == QP_V_STR) return qp_t_fail(r, QP_TE_RUNTIME, "sum() can't sum strings [use ''.join(seq) instead]");
@@ -159,7 +159,7 @@ static bool f_sum(qp_trun *r, qp_tv self, qp_tv *a, const call *c, qp_tv *out)
 
 static bool extreme(qp_trun *r, qp_tv self, const qp_tv *a, bool max, qp_tv *out)
 {
-    qp_titer *it;
+    qp_titer *it = NULL;
     qp_tv best_key = qp_t_missing();
     if (!qp_t_iter(r, self, &it)) return false;
     for (;;) {
@@ -222,7 +222,7 @@ static bool sort_key(qp_trun *r, qp_tv item, qp_tv attr, bool case_sensitive, qp
 
 static bool sorted(qp_trun *r, qp_tv self, qp_tv attr, bool case_sensitive, bool reverse, qp_tvec *keys, qp_tvec *vals)
 {
-    qp_titer *it;
+    qp_titer *it = NULL;
     if (!qp_t_iter(r, self, &it) || !qp_t_iter_rest(r, it, vals)) return false;
     for (size_t i = 0; i < vals->n; i++) {
         qp_tv key;
@@ -290,7 +290,7 @@ static bool f_unique(qp_trun *r, qp_tv self, qp_tv *a, const call *c, qp_tv *out
 static bool f_groupby(qp_trun *r, qp_tv self, qp_tv *a, const call *c, qp_tv *out)
 {
     qp_tvec keys = {0}, vals = {0}, groups = {0};
-    qp_titer *it;
+    qp_titer *it = NULL;
     bool case_sensitive = qp_t_truth(a[2]);
     UNUSED(c);
     if (!qp_t_iter(r, self, &it) || !qp_t_iter_rest(r, it, &vals)) return false;
@@ -337,7 +337,7 @@ static bool piece_count(qp_trun *r, const char *what, qp_tv v, int64_t *out)
 
 static bool start_batch(qp_trun *r, qp_titer *it, qp_tv *out, bool *done)
 {
-    int64_t n;
+    int64_t n = 1;
     qp_tvec parts = {0};
     qp_tv list;
     bool fill = it->extra2.kind != QP_V_MISSING && it->extra2.kind != QP_V_NONE;
@@ -356,7 +356,7 @@ static bool f_batch(qp_trun *r, qp_tv self, qp_tv *a, const call *c, qp_tv *out)
 
 static bool start_slice(qp_trun *r, qp_titer *it, qp_tv *out, bool *done)
 {
-    int64_t n;
+    int64_t n = 1;
     qp_tvec parts = {0};
     qp_tv list;
     bool fill = it->extra2.kind != QP_V_MISSING && it->extra2.kind != QP_V_NONE;

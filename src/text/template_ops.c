@@ -142,7 +142,7 @@ static bool concat_text(qp_trun *r, qp_tv a, qp_tv b, qp_tv *out)
     bool markup = a.as.s->markup || b.as.s->markup;
     if (!markup) {
         qp_tstr *x = a.as.s, *y = b.as.s;
-        char *p;
+        char *p = NULL;
         if (!qp_t_step_bytes(r, x->n + y->n) || x->n + y->n > r->buf.limit)
             return r->kind ? false : qp_t_limit(r, "a string is too long");
         if (!qp_t_alloc(r, x->n + y->n + 1, 1, &p)) return false;
@@ -289,7 +289,7 @@ bool qp_t_attribute(qp_trun *r, qp_tv obj, const qp_tstr *name, qp_tv *out)
     if (obj.kind == QP_V_TUPLE && obj.as.l->group && n == 4 && !memcmp(p, "list", 4)) *out = obj.as.l->v[1];
     if (out->kind != QP_V_MISSING) return true;
     const qp_tentry *e = qp_t_find_method(obj.kind, p, n);
-    qp_tfunc *fn;
+    qp_tfunc *fn = NULL;
     if (!e) return true;
     if (!qp_t_alloc(r, 1, sizeof *fn, &fn)) return false;
     *fn = (qp_tfunc){e, obj};
@@ -436,7 +436,7 @@ static bool slice_text(qp_trun *r, qp_tv obj, int64_t from, int64_t to, int64_t 
 /* Unsigned sums: the ends of a range may lie outside 64 bits, its elements do not. */
 static bool slice_range(qp_trun *r, const qp_trange *g, int64_t from, int64_t to, int64_t step, size_t n, qp_tv *out)
 {
-    qp_trange *s;
+    qp_trange *s = NULL;
     if (!qp_t_alloc(r, 1, sizeof *s, &s)) return false;
     s->start = (int64_t)((uint64_t)g->start + (uint64_t)from * (uint64_t)g->step);
     s->stop = (int64_t)((uint64_t)g->start + (uint64_t)to * (uint64_t)g->step);

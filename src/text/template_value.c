@@ -143,7 +143,7 @@ size_t qp_t_offset(qp_tstr *s, size_t cp_index)
 
 bool qp_t_borrow_str(qp_trun *r, const char *p, size_t n, qp_tv *out)
 {
-    qp_tstr *s;
+    qp_tstr *s = NULL;
     if (!qp_t_alloc(r, 1, sizeof *s, &s)) return false;
     *s = (qp_tstr){p, n, SIZE_MAX, 0, false};
     *out = (qp_tv){QP_V_STR, {.s = s}};
@@ -152,7 +152,7 @@ bool qp_t_borrow_str(qp_trun *r, const char *p, size_t n, qp_tv *out)
 
 bool qp_t_new_str(qp_trun *r, const char *p, size_t n, qp_tv *out)
 {
-    char *copy;
+    char *copy = NULL;
     if (!qp_t_step_bytes(r, n) || !qp_t_alloc(r, n ? n : 1, 1, &copy)) return false;
     if (n) memcpy(copy, p, n);
     return qp_t_borrow_str(r, copy, n, out);
@@ -188,8 +188,8 @@ bool qp_t_new_undef(qp_trun *r, qp_template_error kind, qp_tv *out, const char *
 {
     char msg[256];
     va_list ap;
-    qp_tundef *u;
-    char *copy;
+    qp_tundef *u = NULL;
+    char *copy = NULL;
     va_start(ap, fmt);
     int n = vsnprintf(msg, sizeof msg, fmt, ap);
     va_end(ap);
@@ -211,7 +211,7 @@ bool qp_t_use_undef(qp_trun *r, qp_tv v)
 
 bool qp_t_new_list(qp_trun *r, qp_tkind kind, size_t n, qp_tv *out)
 {
-    qp_tlist *l;
+    qp_tlist *l = NULL;
     if (!qp_t_step(r, 1 + n) || !qp_t_alloc(r, 1, sizeof *l, &l)) return false;
     if (!qp_t_alloc(r, n ? n : 1, sizeof *l->v, &l->v)) return false;
     l->n = n;
@@ -223,7 +223,7 @@ bool qp_t_push(qp_trun *r, qp_tvec *vec, qp_tv v)
 {
     if (vec->n == vec->cap) {
         size_t cap = vec->cap ? vec->cap * 2 : 8;
-        qp_tv *bigger;
+        qp_tv *bigger = NULL;
         if (!qp_t_alloc(r, cap, sizeof *bigger, &bigger)) return false;
         if (vec->n) memcpy(bigger, vec->v, vec->n * sizeof *bigger);
         vec->v = bigger;
@@ -235,7 +235,7 @@ bool qp_t_push(qp_trun *r, qp_tvec *vec, qp_tv v)
 
 bool qp_t_vec_list(qp_trun *r, const qp_tvec *vec, qp_tv *out)
 {
-    qp_tlist *l;
+    qp_tlist *l = NULL;
     if (!qp_t_alloc(r, 1, sizeof *l, &l)) return false;
     *l = (qp_tlist){vec->v, vec->n, false};
     *out = (qp_tv){QP_V_LIST, {.l = l}};
@@ -244,7 +244,7 @@ bool qp_t_vec_list(qp_trun *r, const qp_tvec *vec, qp_tv *out)
 
 bool qp_t_new_dict(qp_trun *r, qp_tkind kind, qp_tv *out)
 {
-    qp_tdict *d;
+    qp_tdict *d = NULL;
     if (!qp_t_alloc(r, 1, sizeof *d, &d)) return false;
     *out = (qp_tv){kind, {.d = d}};
     return true;
@@ -365,8 +365,8 @@ static bool find_hashed(qp_trun *r, qp_tdict *d, qp_tv key, uint64_t hash, qp_tp
 
 bool qp_t_dict_find(qp_trun *r, qp_tdict *d, qp_tv key, qp_tv **out)
 {
-    uint64_t hash;
-    qp_tpair *p;
+    uint64_t hash = 0;
+    qp_tpair *p = NULL;
     if (!qp_t_hash(r, key, &hash, 0) || !find_hashed(r, d, key, hash, &p)) return false;
     *out = p ? &p->val : NULL;
     return true;
@@ -393,8 +393,8 @@ qp_tv *qp_t_dict_find_str(qp_tdict *d, const qp_tstr *s)
 
 bool qp_t_dict_set(qp_trun *r, qp_tdict *d, qp_tv key, qp_tv val)
 {
-    uint64_t hash;
-    qp_tpair *p;
+    uint64_t hash = 0;
+    qp_tpair *p = NULL;
     if (!qp_t_step(r, 1) || !qp_t_hash(r, key, &hash, 0) || !find_hashed(r, d, key, hash, &p)) return false;
     if (p) {
         p->val = val;
@@ -403,7 +403,7 @@ bool qp_t_dict_set(qp_trun *r, qp_tdict *d, qp_tv key, qp_tv val)
     if (d->n >= UINT32_MAX / 2) return qp_t_limit(r, "a dict is too large");
     if (d->n == d->cap) {
         size_t cap = d->cap ? d->cap * 2 : 4;
-        qp_tpair *bigger;
+        qp_tpair *bigger = NULL;
         if (!qp_t_alloc(r, cap, sizeof *bigger, &bigger)) return false;
         if (d->n) memcpy(bigger, d->v, d->n * sizeof *bigger);
         d->v = bigger;
