@@ -148,6 +148,8 @@ void qp_tokenizer_free(qp_tokenizer *t)
     qp_tok_vocab_deinit(&t->vocab);
     qp_tok_vocab_deinit(&t->added_index);
     qp_free(t->merges);
+    qp_free(t->filter);
+    qp_free(t->used);
     qp_free(t->byte_pairs);
     qp_free(t->joins);
     qp_free(t->scores);

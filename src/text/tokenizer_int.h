@@ -22,6 +22,7 @@ enum {
     QP_TOK_MAX_STEPS = 32,        /* normalizers, pre-tokenizers, decoders: of each at most */
     QP_TOK_MAX_PROBES = 4096,     /* a longer hash chain is an attack, not a vocabulary */
     QP_TOK_JOIN_BITS_LOG2 = 21,   /* size of the hashed bit set `joins` */
+    QP_TOK_PARTIAL_BITS = 1 << 15,
     QP_TOK_NO_ID = -1
 };
 #define QP_TOK_MAX_TEXT_BYTES ((size_t)1 << 30)
@@ -125,6 +126,7 @@ typedef enum qp_tok_norm_kind {
     QP_NORM_PREPEND,
     QP_NORM_REPLACE,
     QP_NORM_NMT,
+    QP_NORM_BERT_ACCENTS,
     QP_NORM_BERT_CLEAN,
     QP_NORM_BERT_CHINESE
 } qp_tok_norm_kind;
@@ -208,10 +210,15 @@ struct qp_tokenizer {
     /* BPE */
     qp_tok_merge *merges;
     size_t merge_mask;
+    uint64_t *filter; /* bit set over hashed merges: a clear bit means no merge */
+    size_t filter_mask;
     uint64_t *byte_pairs; /* [256 * 256] rank << 32 | id of the merge of two byte symbols, UINT64_MAX none; or NULL */
     int32_t ascii_ids[128];
-    uint64_t *joins; /* bit set of hashed pairs of code points that some merge joins; NULL: do not cut */
+    uint64_t *joins; /* bit set of hashed pairs of code points that some merge joins */
     uint64_t ascii_joins[128][2];
+    uint64_t partial[QP_TOK_PARTIAL_BITS / 64]; /* byte-level: joins that involve a part of a code point (hashed) */
+    uint8_t *used;                              /* by id while loading: a merge has this token as a part */
+    bool monotone;                              /* no merge makes a token that an earlier merge has as a part */
     /* Unigram */
     double *scores; /* by id */
     double unk_score;
@@ -289,16 +296,15 @@ qp_status qp_tok_split(qp_tok_ctx *c, const char *s, size_t n);
 qp_status qp_tok_bpe(qp_tok_ctx *c, const char *s, size_t n);
 qp_status qp_tok_unigram(qp_tok_ctx *c, const char *s, size_t n);
 
-/* Merge table: sized for n merges; of equal pairs the later rank counts; find gives rank << 32 | id, or UINT64_MAX. */
+/* Merge table: sized for n merges; of equal pairs the later rank counts. */
 qp_status qp_tok_merges_reserve(qp_tokenizer *t, size_t n, qp_err *err);
 qp_status qp_tok_merges_insert(qp_tokenizer *t, int32_t left, int32_t right, uint32_t rank, int32_t id, qp_err *err);
-uint64_t qp_tok_merges_find(const qp_tokenizer *t, int32_t left, int32_t right);
 
 /* Tables that follow from vocabulary and merges: call once both are loaded. */
 qp_status qp_tok_bpe_finish(qp_tokenizer *t, qp_err *err);
 
-/* Marks that a merge joins code point a to the code point b after it. */
-void qp_tok_join_add(qp_tokenizer *t, int32_t a, int32_t b);
+/* Notes what a merge of the tokens left and right into id can join. Called in the order of ranks. */
+void qp_tok_joins_note(qp_tokenizer *t, int32_t left, int32_t right, int32_t id);
 
 /* ---- tokenizer_added.c ---- */
 qp_status qp_tok_added_load(qp_tokenizer *t, const json_t *list, const json_t *config, qp_err *err);

@@ -206,19 +206,12 @@ static qp_status load_vocab(loader *l)
 
 /* ---- merges ---- */
 
-static int32_t last_code_point(const char *s, size_t n)
-{
-    size_t i = n - 1, len;
-    while (i > 0 && ((unsigned char)s[i] & 0xC0) == 0x80) i--;
-    return qp_uni_decode(s + i, &len);
-}
-
 /* both holds left and right joined, cut at n_left; all as stored in the vocabulary. */
 static qp_status add_merge(loader *l, size_t rank, size_t n_left)
 {
     qp_tokenizer *t = l->t;
     const char *s = l->both.data;
-    size_t n = l->both.len, len;
+    size_t n = l->both.len;
     if (n_left == 0 || n_left == n)
         return qp_fail(l->err, QP_EFORMAT, "%s: model: merge %zu has an empty side", t->name, rank);
     int32_t left = qp_tok_model_id(t, s, n_left), right = qp_tok_model_id(t, s + n_left, n - n_left);
@@ -229,10 +222,10 @@ static qp_status add_merge(loader *l, size_t rank, size_t n_left)
                        left < 0    ? "the left side"
                        : right < 0 ? "the right side"
                                    : "the result");
-    if (rank >= UINT32_MAX) return wrong(l, "too many merges");
+    if (rank >= INT32_MAX) return wrong(l, "too many merges");
     QP_TRY(qp_tok_merges_reserve(t, rank + 1, l->err));
     QP_TRY(qp_tok_merges_insert(t, left, right, (uint32_t)rank, id, l->err));
-    if (!t->byte_level) qp_tok_join_add(t, last_code_point(s, n_left), qp_uni_decode(s + n_left, &len));
+    qp_tok_joins_note(t, left, right, id);
     return QP_OK;
 }
 
@@ -270,7 +263,9 @@ static qp_status load_merges(loader *l)
     qp_json_token tok;
     qp_status st;
     size_t rank = 0, n_left = 0;
-    if (!l->t->byte_level) QP_TRY(qp_new(&l->t->joins, ((size_t)1 << QP_TOK_JOIN_BITS_LOG2) / 64, 8, "merges", l->err));
+    QP_TRY(qp_new(&l->t->joins, ((size_t)1 << QP_TOK_JOIN_BITS_LOG2) / 64, 8, "merges", l->err));
+    QP_TRY(qp_new(&l->t->used, l->t->vocab.n_ids + 1, 1, "merges", l->err));
+    l->t->monotone = true;
     QP_TRY(qp_tok_merges_reserve(l->t, 1, l->err));
     qp_json_stream_init(&s, l->merges.text, l->merges.len, l->t->name);
     QP_TRY_OUT(qp_json_stream_next(&s, &tok, l->err));

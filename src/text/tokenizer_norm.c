@@ -47,7 +47,7 @@ static qp_status load_bert(qp_tokenizer *t, const json_t *spec, qp_err *err)
     if (strip) {
         QP_TRY(add(t, QP_NORM_FORM, &n, err));
         n->form = QP_UNI_NFD;
-        QP_TRY(add(t, QP_NORM_STRIP_ACCENTS, &n, err));
+        QP_TRY(add(t, QP_NORM_BERT_ACCENTS, &n, err));
     }
     if (lower) QP_TRY(add(t, QP_NORM_LOWERCASE, &n, err));
     return QP_OK;
@@ -139,7 +139,10 @@ static void map_code_points(qp_tok_norm_kind kind, const char *s, size_t n, qp_b
         case QP_NORM_LOWERCASE:
             for (size_t k = 0, m = qp_uni_lower(cp, low); k < m; k++) add_cp(out, low[k]);
             continue;
-        case QP_NORM_STRIP_ACCENTS:
+        case QP_NORM_STRIP_ACCENTS: /* drops every mark */
+            if (qp_uni_class(cp) & QP_UNI_M) continue;
+            break;
+        case QP_NORM_BERT_ACCENTS:
             if (qp_uni_is_mn(cp)) continue;
             break;
         case QP_NORM_NMT:

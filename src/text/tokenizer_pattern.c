@@ -96,13 +96,13 @@ static qp_status match_objects(qp_tok_ctx *c)
 {
     pcre2_general_context *g = c->t->pcre;
     if (c->match) return QP_OK;
-    c->match_ctx = pcre2_match_context_create(g);
-    c->jit_stack = pcre2_jit_stack_create(32 * 1024, JIT_STACK_MAX, g);
-    if (c->match_ctx) {
+    if (!c->match_ctx) c->match_ctx = pcre2_match_context_create(g);
+    if (!c->jit_stack) c->jit_stack = pcre2_jit_stack_create(32 * 1024, JIT_STACK_MAX, g);
+    if (c->match_ctx && c->jit_stack) {
         pcre2_set_match_limit(c->match_ctx, MATCH_LIMIT);
         pcre2_set_depth_limit(c->match_ctx, MATCH_LIMIT);
         pcre2_set_heap_limit(c->match_ctx, HEAP_LIMIT_KIB);
-        if (c->jit_stack) pcre2_jit_stack_assign(c->match_ctx, NULL, c->jit_stack);
+        pcre2_jit_stack_assign(c->match_ctx, NULL, c->jit_stack);
         c->match = pcre2_match_data_create(1, g);
     }
     return c->match ? QP_OK : qp_fail(c->err, QP_ENOMEM, "%s: no memory for matching", c->t->name);

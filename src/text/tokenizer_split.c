@@ -177,16 +177,10 @@ static qp_status run_split(qp_tok_ctx *c, size_t at, const qp_tok_step *step, co
     return hand_on_pending(&p);
 }
 
-static bool starts_with_space(const char *s)
-{
-    size_t len;
-    return qp_uni_is_space(qp_uni_decode(s, &len));
-}
-
 static qp_status run_prefix_space(qp_tok_ctx *c, size_t at, const char *s, size_t n, bool first)
 {
     qp_buf *b = &c->step[at];
-    if (starts_with_space(s)) return run(c, at + 1, s, n, first);
+    if (s[0] == ' ') return run(c, at + 1, s, n, first); /* a space alone counts, no other white space */
     qp_buf_clear(b);
     qp_buf_addc(b, ' ');
     qp_buf_add(b, s, n);

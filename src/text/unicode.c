@@ -41,7 +41,6 @@ bool qp_uni_is_other(int32_t cp)
     case UTF8PROC_CATEGORY_CF:
     case UTF8PROC_CATEGORY_CS:
     case UTF8PROC_CATEGORY_CO:
-    case UTF8PROC_CATEGORY_CN:
         return true;
     default:
         return false;

@@ -36,7 +36,7 @@ static inline uint8_t qp_uni_class(int32_t cp)
 }
 
 /* True for White_Space; for what \w matches (letters, marks, decimal and letter numbers, connectors, joiners);
- * for general categories Mn and C* (tab, CR and LF are C* too). */
+ * for general category Mn; for C* but unassigned (tab, CR and LF are in C*). */
 bool qp_uni_is_space(int32_t cp);
 bool qp_uni_is_word(int32_t cp);
 bool qp_uni_is_mn(int32_t cp);
