@@ -2,6 +2,7 @@
 #include "io/json.h"
 
 #include "base/alloc.h"
+#include "io/json_stream.h"
 #include "io/limits.h"
 #include "io/map.h"
 
@@ -9,19 +10,9 @@
 #include <pthread.h>
 #include <string.h>
 
-/* jansson reports a failed allocation as a syntax error at times, so failures are noted here. */
-static _Thread_local bool out_of_memory;
-
-static void *noting_malloc(size_t size)
-{
-    void *p = qp_malloc(size);
-    if (!p) out_of_memory = true;
-    return p;
-}
-
 static void install(void)
 {
-    json_set_alloc_funcs(noting_malloc, qp_free);
+    json_set_alloc_funcs(qp_malloc, qp_free);
 }
 
 void qp_json_init(void)
@@ -30,46 +21,93 @@ void qp_json_init(void)
     pthread_once(&once, install);
 }
 
-/* Nesting is bounded before jansson recurses. Strings are skipped so that brackets inside them do not count. */
-static bool depth_ok(const char *s, size_t n)
+/* The value of the token just read; a container comes back empty. jansson's own reader is not used: it drops some
+ * failed allocations, and then crashes or succeeds with a part of a string missing. NULL: *st says why. */
+static json_t *make_value(const qp_json_stream *s, qp_json_token t, qp_status *st, qp_err *err)
 {
-    unsigned depth = 0;
-    bool in_string = false;
-    for (size_t i = 0; i < n; i++) {
-        char c = s[i];
-        if (in_string) {
-            if (c == '\\')
-                i++;
-            else if (c == '"')
-                in_string = false;
-        } else if (c == '"') {
-            in_string = true;
-        } else if (c == '[' || c == '{') {
-            if (++depth > QP_MAX_JSON_DEPTH) return false;
-        } else if ((c == ']' || c == '}') && depth) {
-            depth--;
+    double d;
+    json_t *v = NULL;
+    if (t == QP_JSON_OBJECT) v = json_object();
+    if (t == QP_JSON_ARRAY) v = json_array();
+    if (t == QP_JSON_STR) v = json_stringn_nocheck(s->text, s->len);
+    if (t == QP_JSON_BOOL_TRUE) v = json_true();
+    if (t == QP_JSON_BOOL_FALSE) v = json_false();
+    if (t == QP_JSON_NUL) v = json_null();
+    if (t == QP_JSON_NUM) {
+        bool minus = s->text[0] == '-', integer = true;
+        uint64_t u = 0;
+        qp_json_stream digits = *s;
+        digits.text += minus;
+        digits.len -= minus;
+        for (size_t i = 0; i < digits.len; i++) integer &= digits.text[i] >= '0' && digits.text[i] <= '9';
+        if (integer && qp_json_stream_as_u64(&digits, &u) && u <= (uint64_t)INT64_MAX) {
+            v = json_integer(minus ? -(json_int_t)u : (json_int_t)u);
+        } else if (!integer && qp_json_stream_as_f64(s, &d)) {
+            v = json_real(d);
+        } else {
+            *st = qp_fail(err, QP_EFORMAT, "%s: JSON at byte %zu: number %.*s is too large", s->name, s->pos,
+                          (int)(s->len < 40 ? s->len : 40), s->text);
+            return NULL;
         }
     }
-    return true;
+    if (!v) *st = qp_fail(err, QP_ENOMEM, "%s: no memory for its JSON", s->name);
+    return v;
+}
+
+/* A key, copied: the value after it overwrites the stream's text. */
+static qp_status read_key(const qp_json_stream *s, const json_t *in, qp_buf *key, qp_err *err)
+{
+    qp_buf_clear(key);
+    qp_buf_add(key, s->text, s->len);
+    QP_TRY(qp_buf_check(key, s->name, err));
+    if (memchr(s->text, 0, s->len))
+        return qp_fail(err, QP_EFORMAT, "%s: JSON at byte %zu: NUL in a key", s->name, s->pos);
+    if (json_object_get(in, key->data))
+        return qp_fail(err, QP_EFORMAT, "%s: JSON at byte %zu: duplicate key \"%.60s\"", s->name, s->pos, key->data);
+    return QP_OK;
+}
+
+/* Builds the tree. level[] are the open containers; each is owned by the one before it, the first by *top. */
+static qp_status build(qp_json_stream *s, json_t **top, qp_buf *key, qp_err *err)
+{
+    json_t *level[QP_MAX_JSON_DEPTH];
+    for (;;) {
+        qp_json_token t;
+        qp_status st = QP_OK;
+        json_t *in = s->depth ? level[s->depth - 1] : NULL, *v;
+        QP_TRY(qp_json_stream_next(s, &t, err));
+        if (t == QP_JSON_END) return QP_OK;
+        if (t == QP_JSON_OBJECT_END || t == QP_JSON_ARRAY_END) continue;
+        if (t == QP_JSON_KEY) {
+            QP_TRY(read_key(s, in, key, err));
+            continue;
+        }
+        if (!(v = make_value(s, t, &st, err))) return st;
+        if (t == QP_JSON_OBJECT || t == QP_JSON_ARRAY) level[s->depth - 1] = v;
+        if (!in)
+            *top = v;
+        else if (json_is_object(in) ? json_object_set_new_nocheck(in, key->data, v) : json_array_append_new(in, v))
+            return qp_fail(err, QP_ENOMEM, "%s: no memory for its JSON", s->name);
+    }
 }
 
 qp_status qp_json_parse(json_t **out, const char *data, size_t n, const char *name, qp_err *err)
 {
-    json_error_t e;
+    qp_json_stream s;
+    qp_buf key = {0};
+    json_t *top = NULL;
     qp_json_init();
     if (n > QP_MAX_JSON_BYTES)
         return qp_fail(err, QP_ELIMIT, "%s: %zu bytes of JSON, at most %zu", name, n, QP_MAX_JSON_BYTES);
-    if (!depth_ok(data, n)) return qp_fail(err, QP_EFORMAT, "%s: JSON nested deeper than %d", name, QP_MAX_JSON_DEPTH);
-    out_of_memory = false;
-    json_t *v = json_loadb(data, n, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY | JSON_ALLOW_NUL, &e);
-    if (out_of_memory) { /* even a value may be wrong then: jansson drops characters of a string that cannot grow */
-        json_decref(v);
-        return qp_fail(err, QP_ENOMEM, "%s: no memory for its JSON", name);
+    qp_json_stream_init(&s, data, n, name);
+    qp_status st = build(&s, &top, &key, err);
+    qp_json_stream_deinit(&s);
+    qp_buf_deinit(&key);
+    if (st != QP_OK) {
+        json_decref(top);
+        return st;
     }
-    if (!v) {
-        return qp_fail(err, QP_EFORMAT, "%s: line %d, column %d: %s", name, e.line, e.column, e.text);
-    }
-    *out = v;
+    *out = top;
     return QP_OK;
 }
 

@@ -57,7 +57,7 @@ static void sweep(const char *json, const char *config)
     }
 }
 
-__attribute__((unused)) static void test_allocation_failures(void **state)
+static void test_allocation_failures(void **state)
 {
     (void)state;
     sweep(tiny_bytes, "{\"added_tokens_decoder\":{\"9\":{\"content\":\"<s>\",\"special\":true,\"normalized\":false}}}");
@@ -188,7 +188,7 @@ static void test_stream_of_garbage_stays_small(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        //ALLOC           cmocka_unit_test(test_encode_works_after_a_failure),
+        cmocka_unit_test(test_allocation_failures),           cmocka_unit_test(test_encode_works_after_a_failure),
         cmocka_unit_test(test_time_is_near_linear),           cmocka_unit_test(test_runaway_regex_is_stopped),
         cmocka_unit_test(test_stream_of_garbage_stays_small),
     };
