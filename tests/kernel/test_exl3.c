@@ -210,6 +210,33 @@ static void test_mul_at_the_limits_of_the_sums(void **state)
     }
 }
 
+/* Each of the 65536 states once and more, so every value of every codebook takes part in a product. */
+static void test_mul_of_every_state(void **state)
+{
+    (void)state;
+    qp_cpu_kernels k[4];
+    const int n = exl3_levels(k);
+    for (int book = 0; book < 3; book++) {
+        tensor x = tensor_new(1024, 128, 128, (qp_exl3_codebook)book, 7);
+        unsigned char *seen = xmalloc(65536);
+        memset(seen, 0, 65536);
+        for (unsigned tile = 0; tile < 512; tile++) {
+            /* K = 8: state t is stream bytes t - 1 and t; tiles 2a, 2a + 1 pair byte a with 0 .. 127, 128 .. 255 */
+            uint16_t states[256];
+            for (unsigned s = 0; s < 256; s++)
+                x.trellis.data[tile * 256 + (s ^ 3)] = (unsigned char)(s % 2 ? s / 2 + tile % 2 * 128 : tile / 2);
+            qp_exl3_tile_states(x.t.trellis + tile * 128, 128, states);
+            for (unsigned s = 0; s < 256; s++) seen[states[s]] = 1;
+        }
+        for (unsigned s = 0; s < 65536; s++) assert_int_equal(seen[s], 1);
+        const mul_case c1 = {1, 0, 8, 0, 0}, c5 = {5, 0, 8, 0, 0};
+        check_mul(k, n, &x, &c1);
+        check_mul(k, n, &x, &c5);
+        qp_free(seen);
+        tensor_free(&x);
+    }
+}
+
 static void check_quantize(const qp_cpu_kernels *k, int n, const float *x, size_t n_in)
 {
     int16_t want[1024 + GUARD], got[1024 + GUARD];
@@ -300,6 +327,7 @@ int main(void)
         cmocka_unit_test(test_mul_of_many_rows),
         cmocka_unit_test(test_mul_of_long_rows),
         cmocka_unit_test(test_mul_at_the_limits_of_the_sums),
+        cmocka_unit_test(test_mul_of_every_state),
         cmocka_unit_test(test_quantize),
         cmocka_unit_test(test_rotations),
     };
