@@ -330,6 +330,16 @@ static void *take(qp_step *s, size_t bytes)
     return p;
 }
 
+/* Output tiles a part when few rows share a decode: memory is then read in runs of chunk tiles a tile row, and long
+ * runs are up to 1.8 times as fast as runs of 4 (1536x640 at 4 bits, cold: 10.4 G weights/s at 4, 14.4 at 8, 17.1 at
+ * 16). One part a thread, two or more where there is enough to balance. No result depends on it. */
+static uint32_t decode_chunk(uint32_t n_tiles, uint32_t n_threads)
+{
+    uint32_t n_parts = n_tiles >= 48 * n_threads ? 2 * n_threads : n_threads;
+    uint32_t chunk = (uint32_t)qp_round_up(qp_div_up(n_tiles, n_parts), 4);
+    return chunk < 4 ? 4 : chunk > 64 ? 64 : chunk;
+}
+
 static void prepare(linear_job *j, uint32_t i)
 {
     qp_step *s = j->s;
@@ -342,8 +352,7 @@ static void prepare(linear_job *j, uint32_t i)
         return;
     }
     const qp_exl3 *t = &w->l->exl3;
-    uint32_t n_tiles = t->n_out / 16;
-    w->chunk = n_tiles >= 512 ? 16 : rows > 4 || n_tiles >= 128 ? 8 : 4;
+    w->chunk = rows <= 4 ? decode_chunk(t->n_out / 16, qp_pool_n_threads(ctx_of(s)->pool)) : 8;
     need_worker_scratch(s, qp_max_size(k->exl3_scratch_bytes(t->n_in), t->n_in * sizeof(float)));
     if (is_i16(w->l)) {
         w->xq = take(s, rows * t->n_in * sizeof(int16_t));
