@@ -32,7 +32,9 @@ void *qp_arena_alloc(qp_arena *a, size_t size)
     if (!qp_round_up_ok(size ? size : 1, 16, &size)) return NULL;
     if (!a->chunks || a->size - a->used < size) {
         size_t want = a->size ? a->size * 2 : 4096, total;
-        want = qp_max_size(qp_min_size(want, (size_t)1 << 20), size);
+        want = qp_min_size(want, (size_t)1 << 20);
+        if (a->limit && want > a->limit - a->total) want = a->limit - a->total; /* total never exceeds limit */
+        want = qp_max_size(want, size);
         if (!qp_add_ok(a->total, want, &total) || (a->limit && total > a->limit)) return NULL;
         struct qp_arena_chunk *c = qp_malloc(sizeof *c);
         if (!c) return NULL;

@@ -18,6 +18,7 @@ void qp_buf_clear(qp_buf *b)
 {
     b->len = 0;
     b->failed = false;
+    b->over_limit = false;
     if (b->data) b->data[0] = 0;
 }
 
@@ -27,6 +28,7 @@ bool qp_buf_reserve(qp_buf *b, size_t extra)
     if (b->failed) return false;
     if (!qp_add_ok(b->len, extra, &need) || !qp_add_ok(need, 1, &with_nul) || (b->limit && need > b->limit)) {
         b->failed = true;
+        b->over_limit = b->limit != 0;
         return false;
     }
     if (with_nul <= b->cap) return true;
@@ -81,7 +83,6 @@ void qp_buf_printf(qp_buf *b, const char *fmt, ...)
 qp_status qp_buf_check(const qp_buf *b, const char *what, qp_err *err)
 {
     if (!b->failed) return QP_OK;
-    if (b->limit && b->len <= b->limit && b->cap > b->limit / 2)
-        return qp_fail(err, QP_ELIMIT, "%s: output exceeds its limit of %zu bytes", what, b->limit);
+    if (b->over_limit) return qp_fail(err, QP_ELIMIT, "%s: output exceeds its limit of %zu bytes", what, b->limit);
     return qp_fail(err, QP_ENOMEM, "%s: no memory for a buffer beyond %zu bytes", what, b->cap);
 }

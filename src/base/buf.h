@@ -13,6 +13,7 @@ typedef struct qp_buf {
     size_t len, cap;
     size_t limit; /* len never exceeds this; 0: no limit */
     bool failed;
+    bool over_limit; /* failed because of the limit, not for lack of memory */
 } qp_buf;
 
 /* A zeroed qp_buf is a valid empty one. */

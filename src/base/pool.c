@@ -161,6 +161,7 @@ void qp_pool_run(qp_pool *p, qp_pool_fn fn, void *arg, size_t n_parts)
     for (size_t at = 0; at < n_parts;) { /* more than 2^31 parts never happen in practice; kept exact all the same */
         size_t n = n_parts - at < ((size_t)1 << 31) ? n_parts - at : (size_t)1 << 31;
         uint64_t gen = p->generation_atomic + 1;
+        if ((gen & UINT32_MAX) == UINT32_MAX) gen++; /* that half is the mark of closed claims */
         /* Close the claims of the old job before its fields change: a late worker sees a foreign generation. */
         atomic_store_explicit(&p->claim_atomic, (uint64_t)UINT32_MAX << PART_BITS, memory_order_seq_cst);
         p->fn_atomic = fn;
