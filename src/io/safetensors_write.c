@@ -23,7 +23,8 @@ static qp_status tensor_bytes(const qp_tensor *t, const char *path, size_t *out,
     size_t n = qp_dtype_bytes(t->dtype);
     bool empty = false, ok = true;
     if (!t->name[0] || strlen(t->name) > QP_MAX_NAME_BYTES || strcmp(t->name, "__metadata__") == 0)
-        return qp_fail(err, QP_EINVAL, "%s: \"%s\" cannot name a tensor", path, t->name);
+        return qp_fail(err, QP_EINVAL, "%s: \"%.60s\" cannot name a tensor (1..%d bytes)", path, t->name,
+                       QP_MAX_NAME_BYTES);
     if (t->rank > QP_MAX_RANK || !n)
         return qp_fail(err, QP_EINVAL, "%s: %s: rank %u, at most %d; dtype %d", path, t->name, t->rank, QP_MAX_RANK,
                        (int)t->dtype);

@@ -56,7 +56,7 @@ static void import_deinit(import *im)
 static qp_status plan(import *im, qp_err *err)
 {
     size_t n = qp_gguf_n_tensors(im->g);
-    im->row_cap = CHUNK;
+    im->row_cap = 1;
     QP_TRY(qp_new(&im->rules, n, sizeof *im->rules, "import", err));
     QP_TRY(qp_new(&im->entries, n, sizeof *im->entries, "import", err));
     for (size_t i = 0; i < n; i++) {
@@ -69,7 +69,8 @@ static qp_status plan(import *im, qp_err *err)
         e->rank = t->rank;
         memcpy(e->shape, t->shape, sizeof e->shape);
         im->total += (uint64_t)t->n_rows * t->row_len * qp_dtype_bytes(e->dtype);
-        im->row_cap = qp_max_size(im->row_cap, t->row_len);
+        size_t rows = qp_min_size(t->n_rows, qp_max_size(1, CHUNK / t->row_len));
+        im->row_cap = qp_max_size(im->row_cap, rows * t->row_len);
     }
     QP_TRY(qp_gguf_model_check_tensors(&im->model, im->g, err));
     QP_TRY(qp_new(&im->row, im->row_cap, sizeof *im->row, "import", err));
