@@ -1,14 +1,28 @@
 /* Any bytes as JSON, through the stream and the tree. Both must agree on what is JSON; the tree may refuse more
- * (repeated keys, NUL in keys, numbers that are too large). A span must parse again as the same value. */
+ * (repeated keys, NUL in keys, numbers that are too large). A span must parse again as the same value, and a string
+ * survives being written. */
 #include "base/alloc.h"
 #include "io/json.h"
 #include "io/json_stream.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 static void must(bool ok)
 {
     if (!ok) abort();
+}
+
+static void write_and_read(const char *s, size_t n)
+{
+    qp_buf b = {0};
+    qp_err err = {0};
+    json_t *v = NULL;
+    qp_json_add_str(&b, s, n);
+    must(qp_json_parse(&v, b.data, b.len, "again", &err) == QP_OK);
+    must(json_string_length(v) == n && memcmp(json_string_value(v), s, n) == 0);
+    json_decref(v);
+    qp_buf_deinit(&b);
 }
 
 static bool stream_all(const char *s, size_t n, qp_err *err)
@@ -26,6 +40,7 @@ static bool stream_all(const char *s, size_t n, qp_err *err)
             (void)qp_json_stream_as_f64(&js, &d);
             (void)qp_json_stream_as_u64(&js, &u);
         }
+        if (st == QP_OK && (t == QP_JSON_STR || t == QP_JSON_KEY)) write_and_read(js.text, js.len);
         must(js.pos <= n && ++steps <= n + 2);
     } while (st == QP_OK && t != QP_JSON_END);
     qp_json_stream_deinit(&js);

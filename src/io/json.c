@@ -174,6 +174,8 @@ qp_status qp_json_get_str(const json_t *obj, const char *key, const char *fallba
         return QP_OK;
     }
     if (!json_is_string(v)) return qp_fail(err, QP_EFORMAT, "%s: \"%s\" is not a string", where, key);
+    if (strlen(json_string_value(v)) != json_string_length(v))
+        return qp_fail(err, QP_EFORMAT, "%s: \"%s\" holds a NUL character", where, key);
     *out = json_string_value(v);
     return QP_OK;
 }

@@ -35,7 +35,8 @@ qp_status qp_json_get_f64(const json_t *obj, const char *key, bool has_fallback,
 qp_status qp_json_get_bool(const json_t *obj, const char *key, bool fallback, bool *out, const char *where,
                            qp_err *err);
 
-/* String member, borrowed from obj; absent or null gives fallback (may be NULL); another type is an error. */
+/* String member, borrowed from obj; absent or null gives fallback (may be NULL); another type, or a string with a
+ * NUL character, is an error. */
 qp_status qp_json_get_str(const json_t *obj, const char *key, const char *fallback, const char **out, const char *where,
                           qp_err *err);
 
