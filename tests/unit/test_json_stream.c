@@ -64,8 +64,7 @@ static void test_malformed_is_refused_by_both(void **state)
                                       "[",
                                       "]",
                                       "}",
-                                      "\"0123456\x01"
-                                      "89\"",
+                                      "\"0123456\x01z\"",
                                       "\"01234567\\",
                                       "[1}",
                                       "+1",

@@ -30,6 +30,26 @@ static int report(void **state)
     return 0;
 }
 
+/* A megabyte of one thing again and again: far below what anything quadratic would take. */
+static void check_monotony(const qp_tokenizer *t, const char *name)
+{
+    static const char *const units[] = {"a",  " ", "\n", " \n", "\xF0\x9F\x98\x80", "\xCC\x81", "\xCC\x81\xCC\xA3",
+                                        "ab", "<", "'"};
+    enum { N = 1 << 20 };
+    char *text = qp_malloc(N + 16);
+    assert_non_null(text);
+    for (size_t u = 0; u < sizeof units / sizeof *units; u++) {
+        size_t w = strlen(units[u]);
+        for (size_t i = 0; i < N; i += w) memcpy(text + i, units[u], w);
+        uint64_t t0 = qp_clock_ns();
+        qp_ids ids = encode(t, text, N / w * w, false);
+        double seconds = (double)(qp_clock_ns() - t0) * 1e-9;
+        qp_ids_deinit(&ids);
+        if (seconds > 10) fail_msg("%s: a megabyte of \"%s\" took %.1f s", name, units[u], seconds);
+    }
+    qp_free(text);
+}
+
 static void check_full(void **state)
 {
     const char *name = *state;
@@ -47,6 +67,7 @@ static void check_full(void **state)
     printf("%s: %zu ids, loaded in %.0f ms\n", name, qp_tokenizer_n_ids(t), (double)(qp_clock_ns() - t0) * 1e-6);
     snprintf(cases, sizeof cases, "full_%s", name);
     check_cases(cases, t);
+    check_monotony(t, name);
     qp_tokenizer_free(t);
     qp_map_close(&m);
 }
