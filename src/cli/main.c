@@ -1,6 +1,7 @@
 /* quantpack: the program. Picks the command; everything else is in cmd_*.c. */
 #include "cli/cmd.h"
 #include "cli/cmd_import.h"
+#include "cli/cmd_template.h"
 #include "cli/options.h"
 #include "cli/term.h"
 
@@ -16,12 +17,14 @@ typedef struct {
 /* Ends with an entry without a name. */
 static const command commands[] = {
     {"generate", "continue a prompt and show the text as it comes", qp_cmd_generate},
+    {"chat", "talk to a model in the terminal", qp_cmd_chat},
     {"import", "make a model folder from a GGUF file", qp_cmd_import},
     {"inspect", "what is in a model folder: tensors, bits, bytes, use", qp_cmd_inspect},
     {"plan", "the memory a run would take, by kind, and what fits", qp_cmd_plan},
     {"eval", "logits and loss on given tokens or a text", qp_cmd_eval},
     {"bench", "speed of layers, attention, memory and whole models", qp_cmd_bench},
     {"tokenize", "text to token ids and back", qp_cmd_tokenize},
+    {"template", "render a chat template file", qp_cmd_template},
     {NULL, NULL, NULL},
 };
 

@@ -3,6 +3,7 @@
 
 #include "base/alloc.h"
 #include "base/buf.h"
+#include "cli/chat_session.h"
 #include "cli/term.h"
 #include "io/map.h"
 
@@ -104,13 +105,65 @@ static qp_status read_file(qp_prompts *out, const char *path, qp_err *err)
     return st;
 }
 
+qp_status qp_messages_encode(const qp_chat *chat, const qp_tokenizer *tokenizer, const json_t *messages, qp_ids *out,
+                             qp_err *err)
+{
+    qp_chat_options opt = {.add_generation_prompt = true};
+    qp_buf text = {0};
+    qp_status st = qp_chat_render(chat, messages, NULL, NULL, &opt, &text, err);
+    if (st != QP_OK)
+        qp_wrap(err, "chat template");
+    else
+        st = qp_tokenizer_encode(tokenizer, text.data ? text.data : "", text.len, false, out, err);
+    qp_buf_deinit(&text);
+    return st;
+}
+
+/* One user message, and a system message before it where one is given. */
+static qp_status encode_question(const qp_chat *chat, const qp_prompt_args *args, const qp_tokenizer *tokenizer,
+                                 qp_ids *out, qp_err *err)
+{
+    qp_conversation talk = {NULL, NULL};
+    json_t *messages = NULL;
+    qp_status st;
+    QP_TRY_OUT(qp_conversation_set_system(&talk, args->system, err));
+    QP_TRY_OUT(qp_conversation_add(&talk, "user", args->text, strlen(args->text), err));
+    messages = qp_conversation_messages(&talk);
+    if (!messages) QP_TRY_OUT(qp_fail(err, QP_ENOMEM, "no memory for the prompt"));
+    st = qp_messages_encode(chat, tokenizer, messages, out, err);
+out:
+    json_decref(messages);
+    qp_conversation_deinit(&talk);
+    return st;
+}
+
+static qp_status encode_text(const qp_prompt_args *args, const qp_tokenizer *tokenizer, const char *dir, qp_ids *out,
+                             qp_err *err)
+{
+    qp_chat *chat = NULL;
+    qp_status st = QP_OK;
+    if (!args->raw) QP_TRY(qp_chat_open(&chat, dir, NULL, err));
+    if (chat && qp_chat_template_text(chat)) {
+        st = qp_chat_check(chat, err);
+        if (st != QP_OK)
+            qp_wrap(err, "%s (--raw does without)", dir);
+        else
+            st = encode_question(chat, args, tokenizer, out, err);
+    } else if (args->system) {
+        st = qp_fail(err, QP_EINVAL, "--system: %s has no chat template to put it in", dir);
+    } else {
+        if (!args->raw) qp_note("%s has no chat template: the text is continued as it is (as with --raw)", dir);
+        st = qp_tokenizer_encode(tokenizer, args->text, strlen(args->text), true, out, err);
+    }
+    qp_chat_free(chat);
+    return st;
+}
+
 static qp_status read_text(qp_prompts *out, const qp_prompt_args *args, const qp_tokenizer *tokenizer, const char *dir,
                            qp_err *err)
 {
     qp_ids ids = {0};
-    qp_status st;
-    (void)dir;
-    st = qp_tokenizer_encode(tokenizer, args->text, strlen(args->text), true, &ids, err);
+    qp_status st = encode_text(args, tokenizer, dir, &ids, err);
     if (st == QP_OK && !ids.n) st = qp_fail(err, QP_EINVAL, "-p: an empty prompt, wanted at least one token");
     if (st == QP_OK) st = add(out, &ids, err);
     qp_ids_deinit(&ids);
@@ -120,6 +173,7 @@ static qp_status read_text(qp_prompts *out, const qp_prompt_args *args, const qp
 qp_status qp_prompts_read(qp_prompts *out, const qp_prompt_args *args, const qp_tokenizer *tokenizer, const char *dir,
                           qp_err *err)
 {
+    qp_json_init();
     if (args->text) return read_text(out, args, tokenizer, dir, err);
     if (args->ids_file) return read_file(out, args->ids_file, err);
     return read_line(out, args->ids, strlen(args->ids), "--prompt-ids", err);

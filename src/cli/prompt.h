@@ -5,6 +5,7 @@
 #include "base/err.h"
 #include "cli/load.h"
 #include "cli/options.h"
+#include "text/chat.h"
 #include "text/tokenizer.h"
 
 #include <stdbool.h>
@@ -37,6 +38,11 @@ void qp_prompts_deinit(qp_prompts *p);
  * folder has none, which a note says. tokenizer may be NULL when no text is given. */
 qp_status qp_prompts_read(qp_prompts *out, const qp_prompt_args *args, const qp_tokenizer *tokenizer, const char *dir,
                           qp_err *err);
+
+/* Renders messages (a JSON array of {role, content}) by the model's template, an answer to come, and appends the ids.
+ */
+qp_status qp_messages_encode(const qp_chat *chat, const qp_tokenizer *tokenizer, const json_t *messages, qp_ids *out,
+                             qp_err *err);
 
 /* What running them needs. *max_tokens is the number of new tokens; without --max-tokens, qp_default_max_tokens. */
 qp_need qp_prompts_need(const qp_prompts *p, const qp_prompt_args *args, const qp_engine_args *engine,

@@ -62,3 +62,47 @@ def ids_text(ids):
 def write_ids_file(path, lists):
     path.write_text("".join(json.dumps([int(i) for i in ids]) + "\n" for ids in lists))
     return path
+
+
+def byte_symbols():
+    """The printable character that byte-level BPE writes each byte as."""
+    plain = list(range(33, 127)) + list(range(161, 173)) + list(range(174, 256))
+    out, n = {}, 0
+    for b in range(256):
+        if b in plain:
+            out[b] = chr(b)
+        else:
+            out[b] = chr(256 + n)
+            n += 1
+    return out
+
+
+TEMPLATE = ("{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+            "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}")
+
+
+def text_model(folder, template=TEMPLATE, name="llama"):
+    """A tiny model with a tokenizer of its own: token b is byte b, 256 and 257 are <|im_start|> and <|im_end|>, the rest of its
+    320 ids are words."""
+    folder.mkdir()
+    config = json.loads((MODELS / name / "config.json").read_text())
+    config["eos_token_id"] = 257
+    (folder / "config.json").write_text(json.dumps(config))
+    (folder / "model.safetensors").symlink_to(MODELS / name / "model.safetensors")
+    vocab = {s: b for b, s in byte_symbols().items()}
+    vocab.update({"<|im_start|>": 256, "<|im_end|>": 257})
+    vocab.update({f"word{i}": i for i in range(258, 320)})
+    added = [{"id": i, "content": c, "single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
+             for i, c in ((256, "<|im_start|>"), (257, "<|im_end|>"))]
+    level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
+    tokenizer = {"version": "1.0", "truncation": None, "padding": None, "added_tokens": added, "normalizer": None,
+                 "pre_tokenizer": level, "post_processor": None, "decoder": level,
+                 "model": {"type": "BPE", "dropout": None, "unk_token": None, "continuing_subword_prefix": None,
+                           "end_of_word_suffix": None, "fuse_unk": False, "byte_fallback": False, "ignore_merges": False,
+                           "vocab": vocab, "merges": []}}
+    (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
+    settings = {"eos_token": "<|im_end|>"}
+    if template:
+        settings["chat_template"] = template
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings))
+    return folder

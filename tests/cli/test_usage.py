@@ -5,7 +5,7 @@ import subprocess
 import pytest
 from clilib import BINARY, MODELS, run
 
-COMMANDS = ["generate", "eval", "inspect", "plan", "tokenize", "import", "bench", "bench model"]
+COMMANDS = ["generate", "chat", "eval", "inspect", "plan", "tokenize", "template", "import", "bench", "bench model"]
 LLAMA = MODELS / "llama"
 
 
