@@ -118,7 +118,7 @@ int qp_report(const qp_err *err)
 
 void qp_progress_start(qp_progress *p, const char *label, const char *unit, double total)
 {
-    *p = (qp_progress){label, unit, total, qp_clock_ns(), 0, false};
+    *p = (qp_progress){label, unit, total, qp_clock_ns(), 0, 0, false};
 }
 
 static void show(qp_progress *p, double done, uint64_t now, bool tty)
@@ -145,6 +145,7 @@ static void show(qp_progress *p, double done, uint64_t now, bool tty)
     }
     fflush(stderr);
     p->shown = true;
+    p->shown_done = done;
     p->shown_ns = now;
 }
 
@@ -160,7 +161,7 @@ void qp_progress_end(qp_progress *p, double done)
 {
     if (!p->shown) return;
     bool tty = qp_term_is_tty(STDERR_FILENO);
-    show(p, done, qp_clock_ns(), tty);
+    if (tty || done > p->shown_done) show(p, done, qp_clock_ns(), tty);
     if (tty) fputc('\n', stderr);
 }
 

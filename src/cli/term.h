@@ -46,6 +46,7 @@ typedef struct qp_progress {
     const char *label, *unit; /* borrowed: "importing", "MB" */
     double total;             /* in units; 0: not known */
     uint64_t start_ns, shown_ns;
+    double shown_done;
     bool shown;
 } qp_progress;
 

@@ -5,7 +5,8 @@ import subprocess
 import pytest
 from clilib import BINARY, MODELS, run
 
-COMMANDS = ["generate", "chat", "eval", "inspect", "plan", "tokenize", "template", "import", "bench", "bench model"]
+COMMANDS = ["generate", "chat", "eval", "inspect", "plan", "tokenize", "template", "import", "bench",
+            "bench model", "bench attention", "bench memory"]
 LLAMA = MODELS / "llama"
 
 
@@ -39,7 +40,7 @@ def test_version():
     (["tokenise"], "did you mean tokenize?"),
     (["--versoin"], "did you mean --version?"),
     (["xyzzy"], "no command xyzzy\n"),
-    (["bench", "mdoel"], "did you mean model?"),
+    (["bench", "memroy"], "did you mean memory?"),
     (["bench"], "no bench given"),
     (["generate", LLAMA, "--max-token", "4"], "did you mean --max-tokens?"),
     (["generate", LLAMA, "--temprature=0"], "no option --temprature; did you mean --temperature?"),
