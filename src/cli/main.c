@@ -1,4 +1,5 @@
 /* quantpack: the program. Picks the command; everything else is in cmd_*.c. */
+#include "base/alloc.h"
 #include "cli/cmd.h"
 #include "cli/cmd_import.h"
 #include "cli/cmd_template.h"
@@ -7,6 +8,7 @@
 
 #include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 typedef struct {
@@ -67,9 +69,18 @@ static int unknown(const char *name)
     return QP_EXIT_USAGE;
 }
 
+/* For tests: QP_TEST_ALLOC_FAIL=n makes the n-th allocation fail. */
+static void arm_allocation_failure(void)
+{
+    const char *text = getenv("QP_TEST_ALLOC_FAIL");
+    uint64_t n;
+    if (text && qp_parse_u64(text, 1, UINT64_MAX, &n)) qp_alloc_fail_after(n);
+}
+
 int main(int argc, char **argv)
 {
     qp_term_init();
+    arm_allocation_failure();
     if (argc < 2) {
         print_help();
         qp_out_finish(QP_EXIT_OK);
