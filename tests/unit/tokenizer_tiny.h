@@ -2,6 +2,7 @@
 #ifndef QP_TESTS_TOKENIZER_TINY_H
 #define QP_TESTS_TOKENIZER_TINY_H
 
+/* clang-format off */
 #define ADDED(id, text, flags) "{\"id\":" #id ",\"content\":\"" text "\"," flags "}"
 #define SPECIAL "\"special\":true,\"normalized\":false"
 
@@ -48,4 +49,5 @@ static const char tiny_unigram[] =
     "\"prepend_scheme\":\"always\",\"split\":true},\"decoder\":{\"type\":\"Metaspace\"},"
     "\"model\":{\"type\":\"Unigram\",\"unk_id\":0,\"vocab\":[[\"<unk>\",0],[\"\\u2581\",-2.5],[\"a\",-3],[\"b\",-3.25],"
     "[\"ab\",-4],[\"\\u2581ab\",-5e0]]}}";
+/* clang-format on */
 #endif
