@@ -35,7 +35,7 @@ qp_status qp_conversation_add(qp_conversation *c, const char *role, const char *
 {
     if (!c->turns) c->turns = json_array();
     json_t *turn = json_pack("{s:s, s:o}", "role", role, "content", clean_string(text, n));
-    if (!c->turns || !turn || json_array_append_new(c->turns, turn))
+    if (json_array_append_new(c->turns, turn)) /* takes turn in any case, and refuses NULL */
         return qp_fail(err, QP_ENOMEM, "no memory for a message of %zu bytes", n);
     return QP_OK;
 }

@@ -1,5 +1,6 @@
 /* quantpack bench: picks the bench. */
 #include "cli/bench_attention.h"
+#include "cli/bench_linear.h"
 #include "cli/bench_memory.h"
 #include "cli/cmd.h"
 #include "cli/options.h"
@@ -14,6 +15,7 @@ typedef struct {
 } bench;
 
 static const bench benches[] = {
+    {"linear", "one EXL3 layer, dense layer or shape, by number of rows", qp_bench_linear},
     {"memory", "read bandwidth by number of threads, the limit of decoding", qp_bench_memory},
     {"attention", "attention of one layer over a paged cache", qp_bench_attention},
     {"model", "prefill and decode of a whole model; also makes random packs", qp_bench_model},

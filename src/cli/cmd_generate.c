@@ -60,18 +60,21 @@ static qp_status print_json(const qp_run_seq *s, const printer *p, size_t index,
 {
     qp_buf clean = {0};
     json_t *ids = json_array(), *root;
-    for (size_t i = 0; i < s->out.n; i++) json_array_append_new(ids, json_integer(s->out.ids[i]));
+    bool ok = true;
+    for (size_t i = 0; i < s->out.n; i++) ok = json_array_append_new(ids, json_integer(s->out.ids[i])) == 0 && ok;
     qp_utf8_sanitize(&clean, p->text.data ? p->text.data : "", p->text.len);
     root = json_pack("{s:I, s:I, s:o, s:s, s:I, s:f, s:f}", "index", (json_int_t)index, "prompt_tokens",
                      (json_int_t)s->n_prompt, "ids", ids, "finish_reason", qp_finish_name(s->finish), "seed",
                      (json_int_t)seed, "prompt_tokens_per_second", stats->prefill_rate, "decode_tokens_per_second",
                      stats->decode_rate);
-    if (root && p->detok.t &&
-        json_object_set_new(root, "text", json_stringn(clean.data ? clean.data : "", clean.len))) {
+    ok = ok && root && !clean.failed;
+    if (ok && p->detok.t)
+        ok = json_object_set_new(root, "text", json_stringn(clean.data ? clean.data : "", clean.len)) == 0;
+    if (ok && s->err.status != QP_OK) ok = json_object_set_new(root, "error", json_string(s->err.msg)) == 0;
+    if (!ok) {
         json_decref(root);
         root = NULL;
     }
-    if (root && s->err.status != QP_OK) json_object_set_new(root, "error", json_string(s->err.msg));
     qp_buf_deinit(&clean);
     return qp_out_json(root, JSON_COMPACT, err);
 }

@@ -200,7 +200,11 @@ static json_t *tensor_json(listing *l, size_t i)
     facts f = facts_of(l->ckpt, t);
     count(l, i, t, &f);
     json_t *shape = json_array();
-    for (uint32_t d = 0; d < t->rank; d++) json_array_append_new(shape, json_integer((json_int_t)t->shape[d]));
+    for (uint32_t d = 0; d < t->rank; d++) {
+        if (json_array_append_new(shape, json_integer((json_int_t)t->shape[d])) == 0) continue;
+        json_decref(shape);
+        return NULL;
+    }
     return json_pack("{s:s, s:s, s:o, s:o, s:o, s:I, s:s, s:s}", "name", t->name, "dtype", qp_dtype_name(t->dtype),
                      "shape", shape, "bits", f.bits > 0 ? json_real(f.bits) : json_null(), "codebook",
                      f.codebook ? json_string(f.codebook) : json_null(), "bytes", (json_int_t)t->n_bytes, "use",
@@ -235,17 +239,18 @@ static json_t *model_json(const listing *l)
 static qp_status print_json(listing *l, const inspect_args *args, qp_err *err)
 {
     json_t *list = args->totals ? NULL : json_array(), *root = json_object();
+    bool ok = true;
     for (size_t i = 0; i < qp_checkpoint_n_tensors(l->ckpt); i++) {
         json_t *t = tensor_json(l, i);
-        if (list)
-            json_array_append_new(list, t);
+        if (!args->totals)
+            ok = json_array_append_new(list, t) == 0 && ok;
         else
             json_decref(t);
     }
-    bool ok = json_object_set_new(root, "dir", json_string(qp_checkpoint_dir(l->ckpt))) == 0;
+    ok = json_object_set_new(root, "dir", json_string(qp_checkpoint_dir(l->ckpt))) == 0 && ok;
     ok = json_object_set_new(root, "model", model_json(l)) == 0 && ok;
     ok = json_object_set_new(root, "totals", totals_json(&l->t)) == 0 && ok;
-    if (list) ok = json_object_set_new(root, "tensors", list) == 0 && ok;
+    if (!args->totals) ok = json_object_set_new(root, "tensors", list) == 0 && ok;
     if (!ok) {
         json_decref(root);
         root = NULL;
@@ -265,6 +270,8 @@ static qp_status run(const char *dir, const inspect_args *args, qp_err *err)
     if (qp_model_open(&model, dir, &(qp_model_opts){QP_EXL3_I16}, &why) == QP_OK) {
         l.model = model;
         l.ckpt = qp_model_checkpoint(model);
+    } else if (why.status == QP_ENOMEM) {
+        return qp_fail(err, why.status, "%s", why.msg);
     } else {
         QP_TRY(qp_checkpoint_open(&own, dir, err));
         l.ckpt = own;

@@ -175,6 +175,10 @@ class Terminal:
             self.seen += data.decode(errors="replace")
         self.seen = self.seen[self.seen.index(text) + len(text):]
 
+    def wait_for_more(self):
+        if not self.seen:
+            self.seen = os.read(self.fd, 65536).decode(errors="replace")
+
     def send(self, text):
         os.write(self.fd, text.encode())
 
@@ -204,6 +208,7 @@ def test_on_a_terminal_there_is_a_prompt_a_history_and_ctrl_d(model, tmp_path):
     t.wait_for("Hi")
     t.send("\n")
     t.wait_for("new tokens")
+    t.wait_for("> ")
     t.send("\x04")
     assert t.exit_code() == 0
     history = tmp_path / ".quantpack_history"
@@ -221,11 +226,14 @@ def test_ctrl_c_stops_an_answer_and_the_chat_goes_on(model, tmp_path):
     t = Terminal(model, tmp_path, "--max-tokens", 450, "--no-history")
     t.wait_for("> ")
     t.send("Hi\n")
-    time.sleep(0.5)
+    t.wait_for("Hi\r\n")
+    t.wait_for_more()  # the answer has begun
     t.send("\x03")
+    t.wait_for("stopped")
     t.wait_for("> ")
     t.send("/stats\n")
     t.wait_for("2 messages")
+    t.wait_for("> ")
     t.send("\x04")
     assert t.exit_code() == 0
     assert not (tmp_path / ".quantpack_history").exists()

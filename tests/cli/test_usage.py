@@ -6,7 +6,7 @@ import pytest
 from clilib import BINARY, MODELS, run
 
 COMMANDS = ["generate", "chat", "eval", "inspect", "plan", "tokenize", "template", "import", "bench",
-            "bench model", "bench attention", "bench memory"]
+            "bench model", "bench attention", "bench memory", "bench linear"]
 LLAMA = MODELS / "llama"
 
 
