@@ -158,25 +158,22 @@ void qp_pool_run(qp_pool *p, qp_pool_fn fn, void *arg, size_t n_parts)
         for (size_t i = 0; i < n_parts; i++) fn(arg, i, 0);
         return;
     }
-    for (size_t at = 0; at < n_parts;) { /* more than 2^31 parts never happen in practice; kept exact all the same */
-        size_t n = n_parts - at < ((size_t)1 << 31) ? n_parts - at : (size_t)1 << 31;
-        uint64_t gen = p->generation_atomic + 1;
-        if ((gen & UINT32_MAX) == UINT32_MAX) gen++; /* that half is the mark of closed claims */
-        /* Close the claims of the old job before its fields change: a late worker sees a foreign generation. */
-        atomic_store_explicit(&p->claim_atomic, (uint64_t)UINT32_MAX << PART_BITS, memory_order_seq_cst);
-        p->fn_atomic = fn;
-        p->arg_atomic = arg;
-        p->n_parts_atomic = n;
-        atomic_store_explicit(&p->n_done_atomic, 0, memory_order_relaxed);
-        atomic_store_explicit(&p->claim_atomic, (gen & UINT32_MAX) << PART_BITS, memory_order_seq_cst);
-        atomic_store_explicit(&p->generation_atomic, gen, memory_order_seq_cst);
-        if (p->n_sleeping_atomic) {
-            pthread_mutex_lock(&p->lock);
-            pthread_cond_broadcast(&p->wake);
-            pthread_mutex_unlock(&p->lock);
-        }
-        run_parts(p, gen, 0);
-        for (unsigned spins = 0; atomic_load_explicit(&p->n_done_atomic, memory_order_acquire) < n;) wait_a_little(&spins);
-        at += n;
+    uint64_t gen = p->generation_atomic + 1;
+    if ((gen & UINT32_MAX) == UINT32_MAX) gen++; /* that half is the mark of closed claims */
+    /* Close the claims of the old job before its fields change: a late worker sees a foreign generation. */
+    atomic_store_explicit(&p->claim_atomic, (uint64_t)UINT32_MAX << PART_BITS, memory_order_seq_cst);
+    p->fn_atomic = fn;
+    p->arg_atomic = arg;
+    p->n_parts_atomic = n_parts;
+    atomic_store_explicit(&p->n_done_atomic, 0, memory_order_relaxed);
+    atomic_store_explicit(&p->claim_atomic, (gen & UINT32_MAX) << PART_BITS, memory_order_seq_cst);
+    atomic_store_explicit(&p->generation_atomic, gen, memory_order_seq_cst);
+    if (p->n_sleeping_atomic) {
+        pthread_mutex_lock(&p->lock);
+        pthread_cond_broadcast(&p->wake);
+        pthread_mutex_unlock(&p->lock);
     }
+    run_parts(p, gen, 0);
+    for (unsigned spins = 0; atomic_load_explicit(&p->n_done_atomic, memory_order_acquire) < n_parts;)
+        wait_a_little(&spins);
 }

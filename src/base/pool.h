@@ -17,6 +17,7 @@ qp_status qp_pool_new(qp_pool **out, unsigned n_threads, qp_err *err);
 void qp_pool_free(qp_pool *p);
 unsigned qp_pool_n_threads(const qp_pool *p);
 
-/* Runs all parts and returns when every one is done. One thread at a time may call this on one pool. */
+/* Runs all parts, fewer than 2^32 of them, and returns when every one is done. One thread at a time may call this on
+ * one pool. */
 void qp_pool_run(qp_pool *p, qp_pool_fn fn, void *arg, size_t n_parts);
 #endif
