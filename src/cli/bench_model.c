@@ -218,7 +218,7 @@ static qp_status run(const char *dir, const bench_args *a, qp_err *err)
     size_t n_prompt = (size_t)a->batch * a->prompt_tokens;
     qp_engine_args engine = a->engine;
     if (!engine.max_num_seqs) engine.max_num_seqs = a->batch;
-    qp_need need = {a->batch, (size_t)a->prompt_tokens + 1, n_prompt};
+    qp_need need = {a->batch, (size_t)a->prompt_tokens + 1, n_prompt, false};
     QP_TRY_OUT(qp_load_engine_opts(l.model, &engine, &need, &opts, err));
     uint32_t max_tokens = a->decode_tokens + slack(a, &opts);
     need.n_tokens = (size_t)a->prompt_tokens + max_tokens;

@@ -361,7 +361,7 @@ static qp_status open_input(session *s, const chat_args *args, qp_err *err)
 
 static qp_status run(const char *dir, const chat_args *args, session *s, qp_err *err)
 {
-    qp_need need = {1, 0, 0};
+    qp_need need = {1, 0, 0, false};
     QP_TRY(qp_load_model(&s->loaded, dir, &s->engine, true, err));
     QP_TRY(qp_chat_open(&s->chat, dir, NULL, err));
     if (qp_chat_check(s->chat, err) != QP_OK)

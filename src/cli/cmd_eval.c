@@ -182,7 +182,7 @@ static qp_status run(const char *dir, const eval_args *args, qp_err *err)
     for (size_t i = 0; i < ids.n; i++)
         if ((uint32_t)ids.ids[i] >= s.vocab)
             QP_TRY_OUT(qp_fail(err, QP_EINVAL, "token %zu: id %d, wanted one below %u", i, ids.ids[i], s.vocab));
-    qp_need need = {1, args->file ? args->window : ids.n, args->file ? args->window : ids.n};
+    qp_need need = {1, args->file ? args->window : ids.n, args->file ? args->window : ids.n, true};
     QP_TRY_OUT(qp_load_engine(&l, &args->engine, &need, err));
     if (args->dump_logits) QP_TRY_OUT(open_dump(args->dump_logits, tmp, sizeof tmp, &s.out, err));
     if (args->file) {

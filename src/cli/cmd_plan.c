@@ -114,7 +114,7 @@ static qp_status run(const char *dir, const plan_args *args, const qp_prompt_arg
     result r = {0};
     qp_status st = QP_OK;
     size_t heap = qp_alloc_live_bytes();
-    qp_need need = {1, prompt->max_tokens, 0}; /* without a prompt: as long as the engine allows */
+    qp_need need = {1, prompt->max_tokens, 0, false}; /* without a prompt: as long as the engine allows */
     r.available = qp_mem_available();
     r.base = qp_mem_resident();
     /* A tokenizer is loaded for text alone; with ids generate does without, and so does the plan. */
@@ -123,7 +123,9 @@ static qp_status run(const char *dir, const plan_args *args, const qp_prompt_arg
         qp_err no_tokenizer = {QP_OK, ""};
         if (qp_tokenizer_open(&l.tokenizer, dir, prompt->text ? err : &no_tokenizer) != QP_OK && prompt->text)
             return err->status;
-        r.tokenizer = qp_alloc_live_bytes() - heap;
+        /* What stays resident after reading it, which is more than what it holds: pages between its blocks. */
+        size_t held = qp_alloc_live_bytes() - heap, resident = qp_mem_resident();
+        r.tokenizer = resident > r.base + held ? resident - r.base : held;
     }
     QP_TRY_OUT(qp_load_model(&l, dir, engine, false, err));
     if (prompt->text || !text) {

@@ -132,6 +132,7 @@ qp_status qp_load_engine_opts(const qp_model *m, const qp_engine_args *args, con
 {
     enum { SEQS = 16, ROWS = 512 };
     qp_engine_opts opts = qp_args_engine(args);
+    opts.no_prompt_logits = !need->prompt_logits;
     if (!opts.max_num_seqs) opts.max_num_seqs = need->n_seqs < SEQS ? (uint32_t)need->n_seqs : SEQS;
     if (!opts.max_model_len) {
         if (need->n_tokens > QP_MAX_POSITION)

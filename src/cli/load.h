@@ -59,9 +59,10 @@ qp_status qp_load_model(qp_loaded *l, const char *dir, const qp_engine_args *arg
 
 /* What a run needs. Options that were given win over it. */
 typedef struct qp_need {
-    size_t n_seqs;   /* sequences; at most 16 at once */
-    size_t n_tokens; /* of a sequence at most, prompt included; 0: what the engine takes by itself */
-    size_t n_rows;   /* prompt tokens of all sequences: a step has no more rows than this or 512; 0: not known */
+    size_t n_seqs;      /* sequences; at most 16 at once */
+    size_t n_tokens;    /* of a sequence at most, prompt included; 0: what the engine takes by itself */
+    size_t n_rows;      /* prompt tokens of all sequences: a step has no more rows than this or 512; 0: not known */
+    bool prompt_logits; /* logits of every prompt position */
 } qp_need;
 
 /* Makes the engine for a run. */

@@ -183,5 +183,5 @@ qp_need qp_prompts_need(const qp_prompts *p, const qp_prompt_args *args, const q
                         const qp_model_info *info, uint32_t *max_tokens)
 {
     *max_tokens = args->max_tokens ? args->max_tokens : qp_default_max_tokens(info, engine, p->longest);
-    return (qp_need){p->n, p->longest + *max_tokens, p->total};
+    return (qp_need){p->n, p->longest + *max_tokens, p->total, false};
 }

@@ -108,7 +108,7 @@ static qp_kv_opts kv_opts_of(const qp_engine_opts *o)
 
 static uint32_t logit_rows_of(const qp_engine_opts *o)
 {
-    uint32_t n = o->max_num_seqs + PROMPT_LOGIT_ROWS;
+    uint32_t n = o->max_num_seqs + (o->no_prompt_logits ? 0 : PROMPT_LOGIT_ROWS);
     return n < o->max_num_batched_tokens ? n : o->max_num_batched_tokens;
 }
 
@@ -267,6 +267,8 @@ static qp_status check_request(const qp_engine *e, const qp_request *r, qp_err *
 {
     uint32_t vocab = qp_model_get_info(e->model)->vocab;
     if (!r->n_prompt) return qp_fail(err, QP_EINVAL, "prompt: empty, at least one token is needed");
+    if (r->want_prompt_logits && e->opts.no_prompt_logits)
+        return qp_fail(err, QP_EINVAL, "want_prompt_logits: the engine was made without prompt logits");
     if (!r->max_tokens && !r->want_prompt_logits) return qp_fail(err, QP_EINVAL, "max_tokens: 0, must be at least 1");
     if (r->n_prompt + r->max_tokens > e->opts.max_model_len)
         return qp_fail(err, QP_ELIMIT,

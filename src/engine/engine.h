@@ -23,6 +23,7 @@ typedef struct qp_engine_opts {
     uint32_t max_num_batched_tokens; /* rows a step; 0: 512 */
     uint32_t max_model_len;          /* tokens a sequence; 0: the model's max_position, at most 8192 */
     uint64_t kv_tokens;              /* tokens of all sequences together; 0: max_num_seqs * max_model_len */
+    bool no_prompt_logits;           /* no request will want prompt logits: saves scratch for rows of logits */
     qp_wtype kv_type;                /* QP_W_F32 (exact, default), QP_W_F16, QP_W_BF16 */
     const char *cpu_level;           /* NULL: the QP_CPU variable, else the best */
 } qp_engine_opts;
