@@ -23,13 +23,13 @@
 enum { N_RATES = 11 };
 static const uint32_t exl3_rates[N_RATES] = {16, 24, 32, 40, 48, 56, 64, 80, 96, 112, 128};
 
-/* Fills the EXL3 entries of up to four tables, ref first; returns how many levels this machine has. */
-static inline int exl3_levels(qp_cpu_kernels k[4])
+/* Fills the EXL3 entries of up to five tables, ref first; returns how many levels this machine has. */
+static inline int exl3_levels(qp_cpu_kernels k[5])
 {
     int n = 1;
     qp_cpu_features f;
     qp_cpu_features_read(&f);
-    memset(k, 0, 4 * sizeof *k);
+    memset(k, 0, 5 * sizeof *k);
     qp_cpu_fill_exl3_ref(&k[0]);
     k[0].name = "ref";
 #if defined(__x86_64__)
@@ -42,8 +42,11 @@ static inline int exl3_levels(qp_cpu_kernels k[4])
     k[3] = k[2];
     qp_cpu_fill_exl3_vnni(&k[3]);
     k[3].name = "vnni";
-    n += f.avx2 + f.avx512 + f.vnni;
-    if (n < 4) print_message("this machine has %d of 4 CPU levels; the others are not tested\n", n);
+    k[4] = k[3];
+    qp_cpu_fill_exl3_amx(&k[4]);
+    k[4].name = "amx";
+    n += f.avx2 + f.avx512 + f.vnni + f.amx;
+    if (n < 5) print_message("this machine has %d of 5 CPU levels; the others are not tested\n", n);
 #else
     (void)f;
 #endif

@@ -8,12 +8,25 @@
 
 #if defined(__x86_64__)
 #include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 static uint64_t xgetbv0(void)
 {
     uint32_t lo, hi;
     __asm__ volatile("xgetbv" : "=a"(lo), "=d"(hi) : "c"(0));
     return (uint64_t)hi << 32 | lo;
+}
+
+/* Whether the kernel lets this process use the tile data state (18); it refuses where it has no AMX support. */
+static bool amx_granted(void)
+{
+    enum { REQ_XCOMP_PERM = 0x1023, XFEATURE_XTILEDATA = 18 };
+#if defined(__linux__) && defined(SYS_arch_prctl)
+    return syscall(SYS_arch_prctl, REQ_XCOMP_PERM, XFEATURE_XTILEDATA) == 0;
+#else
+    return false;
+#endif
 }
 
 void qp_cpu_features_read(qp_cpu_features *out)
@@ -34,6 +47,7 @@ void qp_cpu_features_read(qp_cpu_features *out)
     bool zmm = (xcr0 & 0xE6) == 0xE6;
     out->avx512 = out->avx2 && zmm && (b >> 16 & 1) && (b >> 17 & 1) && (b >> 30 & 1) && (b >> 31 & 1);
     out->vnni = out->avx512 && (c >> 11 & 1) && (c >> 1 & 1);
+    out->amx = out->vnni && (xcr0 >> 17 & 3) == 3 && (d >> 24 & 1) && (d >> 25 & 1) && amx_granted();
 }
 #else
 void qp_cpu_features_read(qp_cpu_features *out)

@@ -39,7 +39,7 @@ static const qp_opt options[] = {
     {"arith", 0, QP_OPT_CHOICE, "i16|f32|both", AT(arith), 0, 0, "i16", "how products are taken", NULL},
     {"codebook", 0, QP_OPT_CHOICE, "3inst|mcg|mul1", AT(codebook), 0, 0, "mul1", "i16 and half rates: mul1 alone",
      NULL},
-    {"level", 0, QP_OPT_STR, "NAME", AT(level), 0, 0, NULL, "ref, avx2, avx512 or vnni; else QP_CPU, else the best",
+    {"level", 0, QP_OPT_STR, "NAME", AT(level), 0, 0, NULL, "ref, avx2, avx512, vnni or amx; else QP_CPU, else the best",
      NULL},
     {"threads", 't', QP_OPT_U32, "N", AT(threads), 0, 4096, "0", "threads; 0: as many as processors", NULL},
     {"chunk", 0, QP_OPT_U32, "N", AT(chunk), 0, 1 << 20, "0",

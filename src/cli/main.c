@@ -45,7 +45,7 @@ static void print_help(void)
            "  quantpack generate models/mine -p \"Why is the sky blue?\"\n"
            "  quantpack chat models/mine                     talk to it\n"
            "  quantpack plan models/mine --max-model-len 8192   what memory that would take\n"
-           "\nenvironment: QP_CPU=ref|avx2|avx512|vnni takes kernels of that level instead of the best.\n"
+           "\nenvironment: QP_CPU=ref|avx2|avx512|vnni|amx takes kernels of that level instead of the best.\n"
            "exit codes: 0 done, 1 failed, 2 usage, 130 interrupted, 141 the reader of the output went away\n");
 }
 

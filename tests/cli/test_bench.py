@@ -11,7 +11,7 @@ def test_model_figures_as_json_and_text():
     for kind in ("prefill", "decode"):
         s = r[f"{kind}_tokens_per_second"]
         assert 0 < s["min"] <= s["median"] <= s["max"]
-    assert r["peak_rss_kib"] > 1000 and r["level"] in ("ref", "avx2", "avx512", "vnni")
+    assert r["peak_rss_kib"] > 1000 and r["level"] in ("ref", "avx2", "avx512", "vnni", "amx")
     out = run(*args, "--max-num-batched-tokens", 4).stdout
     assert "prefill" in out and "decode" in out and "3 repetitions" in out
 

@@ -56,4 +56,4 @@ def test_usage_errors(args, message):
 
 def test_unknown_level():
     r = run("bench", "linear", "--level", "sse", code=1)
-    assert "sse: must be ref, avx2, avx512 or vnni" in r.stderr
+    assert "sse: must be ref, avx2, avx512, vnni or amx" in r.stderr

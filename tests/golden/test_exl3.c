@@ -91,7 +91,7 @@ static errs product_errors(const qp_cpu_kernels *k, const qp_exl3 *t, const floa
  * best one is checked here; tests/kernel shows that all give the same bits. */
 static void check_products(const qp_exl3 *t, const float *x, size_t n_rows, const char *what)
 {
-    qp_cpu_kernels k[4];
+    qp_cpu_kernels k[5];
     const qp_cpu_kernels *best = &k[exl3_levels(k) - 1];
     double *want = products64(t, x, n_rows, 1);
     errs f = product_errors(best, t, x, n_rows, QP_EXL3_F32, want);
@@ -143,7 +143,7 @@ static void test_linear_of_every_codebook_and_rate(void **state)
             }
             check_products(&t, x, 5, key);
             /* the format owner's own product, computed in fp16 on a GPU */
-            qp_cpu_kernels k[4];
+            qp_cpu_kernels k[5];
             exl3_levels(k);
             const uint16_t *y16 = tensor(c, key, "y")->data;
             double d[5 * 384], y[5 * 384];

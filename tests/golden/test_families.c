@@ -3,7 +3,7 @@
  * fp32 (measured 1e-6 .. 1e-5). The i16 arithmetic is bound by greedy tokens (margins are over 0.03) and by 2e-3. */
 #include "qptest.h"
 
-static const char *const levels[] = {"ref", "avx2", "avx512", "vnni"};
+static const char *const levels[] = {"ref", "avx2", "avx512", "vnni", "amx"};
 
 typedef struct traced {
     const qp_model *m;
@@ -89,14 +89,14 @@ static void check_model(const char *name, const char *level, qp_exl3_arith arith
 static void test_fp32_equals_goldens(void **state)
 {
     (void)state;
-    for (size_t l = 0; l < 4; l++)
+    for (size_t l = 0; l < sizeof levels / sizeof *levels; l++)
         for (size_t i = 0; i < QP_N_TEST_MODELS; i++) check_model(qp_test_models[i], levels[l], QP_EXL3_F32, 1e-4);
 }
 
 static void test_i16_keeps_greedy_tokens(void **state)
 {
     (void)state;
-    for (size_t l = 0; l < 4; l++)
+    for (size_t l = 0; l < sizeof levels / sizeof *levels; l++)
         for (size_t i = 0; i < QP_N_TEST_MODELS; i++)
             if (strstr(qp_test_models[i], "-exl3")) check_model(qp_test_models[i], levels[l], QP_EXL3_I16, 2e-3);
 }

@@ -130,7 +130,7 @@ static void check_mul(const qp_cpu_kernels *k, int n_levels, const tensor *x, co
 
 static void for_each_rate(const mul_case *cases, size_t n_cases, uint32_t n_in, uint32_t n_out)
 {
-    qp_cpu_kernels k[4];
+    qp_cpu_kernels k[5];
     const int n = exl3_levels(k);
     for (int book = 0; book < 3; book++)
         for (int i = 0; i < N_RATES; i++) {
@@ -164,7 +164,7 @@ static void test_mul_of_long_rows(void **state)
 {
     (void)state;
     static const uint32_t widths[] = {1024, 1152, 2176, 4352};
-    qp_cpu_kernels k[4];
+    qp_cpu_kernels k[5];
     const int n = exl3_levels(k);
     for (int w = 0; w < 4; w++) {
         tensor x = tensor_new(widths[w], 128, w & 1 ? 40 : 64, QP_EXL3_MUL1, (uint64_t)w);
@@ -178,7 +178,7 @@ static void test_mul_of_long_rows(void **state)
 static void test_mul_at_the_limits_of_the_sums(void **state)
 {
     (void)state;
-    qp_cpu_kernels k[4];
+    qp_cpu_kernels k[5];
     const int n = exl3_levels(k);
     unsigned lo = 2000, hi = 0;
     uint16_t s_lo = 0, s_hi = 0;
@@ -214,7 +214,7 @@ static void test_mul_at_the_limits_of_the_sums(void **state)
 static void test_mul_of_every_state(void **state)
 {
     (void)state;
-    qp_cpu_kernels k[4];
+    qp_cpu_kernels k[5];
     const int n = exl3_levels(k);
     for (int book = 0; book < 3; book++) {
         tensor x = tensor_new(1024, 128, 128, (qp_exl3_codebook)book, 7);
@@ -257,7 +257,7 @@ static void check_quantize(const qp_cpu_kernels *k, int n, const float *x, size_
 static void test_quantize(void **state)
 {
     (void)state;
-    qp_cpu_kernels k[4];
+    qp_cpu_kernels k[5];
     const int n = exl3_levels(k);
     qp_rng r = {5};
     static const float amps[] = {1.0f, 1e-3f, 3e38f, 2e-34f, 1e-38f, 1e-42f, 0.0f};
@@ -289,7 +289,7 @@ static void test_quantize(void **state)
 static void test_rotations(void **state)
 {
     (void)state;
-    qp_cpu_kernels k[4];
+    qp_cpu_kernels k[5];
     const int n = exl3_levels(k);
     static const struct {
         uint32_t in, in_true, out, out_true;

@@ -1,4 +1,4 @@
-/* The CPU kernels: one table of function pointers a level (ref, avx2, avx512, vnni), chosen once.
+/* The CPU kernels: one table of function pointers a level (ref, avx2, avx512, vnni, amx), chosen once.
  *
  * Every function is single-threaded, allocates nothing, cannot fail, and works on plain pointers that its caller
  * checked; the backend (backend_cpu.c) splits work over threads. Unless said otherwise pointers need only element
@@ -59,7 +59,7 @@ typedef struct qp_gdn_args {
 } qp_gdn_args;
 
 typedef struct qp_cpu_kernels {
-    const char *name; /* "ref", "avx2", "avx512", "vnni" */
+    const char *name; /* "ref", "avx2", "avx512", "vnni", "amx" */
 
     /* ---- one row of n floats; y may be x ---- */
     /* y = x / sqrt(mean(x^2) + eps) * w (w NULL: without). Sum of squares: 16-lane sum. fp32: r = 1.0f / sqrtf(sum /
@@ -149,10 +149,11 @@ void qp_cpu_fill_exl3_avx2(qp_cpu_kernels *k);
 void qp_cpu_fill_base_avx512(qp_cpu_kernels *k);
 void qp_cpu_fill_exl3_avx512(qp_cpu_kernels *k);
 void qp_cpu_fill_exl3_vnni(qp_cpu_kernels *k);
+void qp_cpu_fill_exl3_amx(qp_cpu_kernels *k);
 #endif
 
-/* The table of the best level that `have` allows, or of the one named by forced ("ref", "avx2", "avx512", "vnni"; NULL:
- * best). QP_EINVAL for an unknown name, QP_EUNSUPPORTED when the machine lacks it. The table is static. Thread-safe. */
+/* The table of the best level that `have` allows, or of the one named by forced ("ref", "avx2", "avx512", "vnni", "amx";
+ * NULL: best). QP_EINVAL for an unknown name, QP_EUNSUPPORTED when the machine lacks it. The table is static. Thread-safe. */
 qp_status qp_cpu_kernels_select(const qp_cpu_kernels **out, const qp_cpu_features *have, const char *forced,
                                 qp_err *err);
 
