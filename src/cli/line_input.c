@@ -41,7 +41,8 @@ static qp_status start_editor(qp_line_input *in, qp_err *err)
     el_set(in->el, EL_EDITOR, "emacs");
     el_set(in->el, EL_HIST, history, in->history);
     el_set(in->el, EL_BIND, "^R", "em-inc-search-prev", NULL);
-    /* Ctrl-D typed while an answer streams reaches the editor as a NUL: the line discipline was still the terminal's. */
+    /* Ctrl-D typed while an answer streams reaches the editor as a NUL: the line discipline was still the terminal's.
+     */
     el_set(in->el, EL_BIND, "^@", "em-delete-or-list", NULL);
     history(in->history, &ev, H_SETSIZE, 1000);
     history(in->history, &ev, H_SETUNIQUE, 1);

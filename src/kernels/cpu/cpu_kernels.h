@@ -152,8 +152,9 @@ void qp_cpu_fill_exl3_vnni(qp_cpu_kernels *k);
 void qp_cpu_fill_exl3_amx(qp_cpu_kernels *k);
 #endif
 
-/* The table of the best level that `have` allows, or of the one named by forced ("ref", "avx2", "avx512", "vnni", "amx";
- * NULL: best). QP_EINVAL for an unknown name, QP_EUNSUPPORTED when the machine lacks it. The table is static. Thread-safe. */
+/* The table of the best level that `have` allows, or of the one named by forced ("ref", "avx2", "avx512", "vnni",
+ * "amx"; NULL: best). QP_EINVAL for an unknown name, QP_EUNSUPPORTED when the machine lacks it. The table is static.
+ * Thread-safe. */
 qp_status qp_cpu_kernels_select(const qp_cpu_kernels **out, const qp_cpu_features *have, const char *forced,
                                 qp_err *err);
 

@@ -127,8 +127,8 @@ typedef void f32_decode_fn(float *panel, const uint8_t *tile, size_t stride, siz
 #define F32_BOOK(K2, B)                                                                                                \
     F32_RUN(K2, B, 1)                                                                                                  \
     F32_RUN(K2, B, 2)                                                                                                  \
-    F32_RUN(K2, B, 3) F32_RUN(K2, B, 4) static void f32_decode_##K2##_##B(float *panel, const uint8_t *tile,           \
-                                                                          size_t stride, size_t n_kt)                  \
+    F32_RUN(K2, B, 3)                                                                                                  \
+    F32_RUN(K2, B, 4) static void f32_decode_##K2##_##B(float *panel, const uint8_t *tile, size_t stride, size_t n_kt) \
     {                                                                                                                  \
         f32_decode(K2, B, panel, tile, stride, n_kt);                                                                  \
     }
