@@ -15,7 +15,7 @@ static void mul_i16(float *yh, size_t ldy, const qp_exl3 *t, size_t tile0, size_
 {
     if (n_rows == 0) return;
     if (n_rows <= FEW_ROWS)
-        qp_exl3_mul_i16_vnni(yh, ldy, t, tile0, tile1, xq, ldx, scale, sum, n_rows, scratch);
+        qp_exl3_mul_i16_few_amx(yh, ldy, t, tile0, tile1, xq, ldx, scale, sum, n_rows, scratch);
     else
         qp_exl3_mul_i16_many_amx(yh, ldy, t, tile0, tile1, xq, ldx, scale, sum, n_rows, scratch);
 }
