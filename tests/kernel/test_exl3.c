@@ -174,6 +174,43 @@ static void test_mul_of_long_rows(void **state)
     }
 }
 
+/* Whole blocks and strips of the tile kernels, and every number of rows around them. */
+static void test_mul_of_blocks_of_rows(void **state)
+{
+    (void)state;
+    qp_cpu_kernels k[5];
+    const int n = exl3_levels(k);
+    tensor x = tensor_new(256, 384, 64, QP_EXL3_MUL1, 11);
+    for (size_t rows = 5; rows <= 70; rows++) {
+        const mul_case c = {rows, rows % 5, rows % 5 + 1 + rows % 4, rows % 3 * 8, 0};
+        check_mul(k, n, &x, &c);
+    }
+    const mul_case large[] = {{128, 0, 24, 0, 0}, {512, 3, 14, 0, 0}};
+    for (int c = 0; c < 2; c++) check_mul(k, n, &x, &large[c]);
+    tensor_free(&x);
+    x = tensor_new(6144, 128, 48, QP_EXL3_MUL1, 12); /* narrow strips */
+    const mul_case narrow = {33, 1, 8, 0, 0};
+    check_mul(k, n, &x, &narrow);
+    tensor_free(&x);
+}
+
+/* The longest row of the tile kernels and one that is longer, sums as large as they get. */
+static void test_mul_of_the_longest_rows(void **state)
+{
+    (void)state;
+    static const uint32_t widths[] = {131072, 131200};
+    qp_cpu_kernels k[5];
+    const int n = exl3_levels(k);
+    for (int w = 0; w < 2; w++)
+        for (int e = 0; e < 2; e++) {
+            tensor x = tensor_new(widths[w], 128, 16, QP_EXL3_MUL1, 13);
+            if (e) memset(x.trellis.data, 0, (size_t)widths[w] / 16 * 8 * 32);
+            const mul_case c = {5, 7, 8, 0, e};
+            check_mul(k, n, &x, &c);
+            tensor_free(&x);
+        }
+}
+
 /* A trellis of one repeated state with the greatest (least) byte sum, activations all at the limit. */
 static void test_mul_at_the_limits_of_the_sums(void **state)
 {
@@ -326,6 +363,8 @@ int main(void)
         cmocka_unit_test(test_mul_of_every_rate_and_codebook),
         cmocka_unit_test(test_mul_of_many_rows),
         cmocka_unit_test(test_mul_of_long_rows),
+        cmocka_unit_test(test_mul_of_blocks_of_rows),
+        cmocka_unit_test(test_mul_of_the_longest_rows),
         cmocka_unit_test(test_mul_at_the_limits_of_the_sums),
         cmocka_unit_test(test_mul_of_every_state),
         cmocka_unit_test(test_quantize),
