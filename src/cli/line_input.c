@@ -2,12 +2,17 @@
 #include "cli/line_input.h"
 
 #include "base/alloc.h"
+#include "base/utf8.h"
 #include "cli/term.h"
 
 #include <errno.h>
 #include <histedit.h>
+#include <locale.h>
+#include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/select.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -30,14 +35,56 @@ static char *prompt_of(EditLine *el)
     return text;
 }
 
+/* Waits for a byte of the terminal. Ctrl-C may come at any time, also between the look at the flag and the wait, so it
+ * is held back but for the wait itself. False after Ctrl-C, at the end and on errors. */
+static bool wait_for_byte(unsigned char *out)
+{
+    sigset_t held, before;
+    sigemptyset(&held);
+    sigaddset(&held, SIGINT);
+    sigprocmask(SIG_BLOCK, &held, &before);
+    bool ready = false, failed = false;
+    while (!ready && !failed && !qp_term_interrupted()) {
+        fd_set set;
+        FD_ZERO(&set);
+        FD_SET(STDIN_FILENO, &set);
+        int n = pselect(STDIN_FILENO + 1, &set, NULL, NULL, NULL, &before);
+        ready = n > 0;
+        failed = n < 0 && errno != EINTR;
+    }
+    sigprocmask(SIG_SETMASK, &before, NULL);
+    return ready && read(STDIN_FILENO, out, 1) == 1;
+}
+
+/* libedit's way to read: 1 and a character, 0 at the end, -1 after Ctrl-C. */
+static int read_character(EditLine *el, wchar_t *out)
+{
+    char bytes[4];
+    size_t n = 0;
+    int32_t cp;
+    (void)el;
+    do {
+        unsigned char c;
+        if (!wait_for_byte(&c)) return qp_term_interrupted() ? -1 : 0;
+        bytes[n++] = (char)c;
+    } while (n < sizeof bytes && qp_utf8_incomplete_tail(bytes, n) == n);
+    qp_utf8_decode(bytes, n, &cp);
+    *out = cp < 0 ? 0xFFFD : (wchar_t)cp;
+    return 1;
+}
+
 static qp_status start_editor(qp_line_input *in, qp_err *err)
 {
     HistEvent ev;
+    /* libedit keeps wide characters; UTF-8 also where no locale is set. */
+    if ((!setlocale(LC_CTYPE, "") || MB_CUR_MAX == 1) && !setlocale(LC_CTYPE, "C.UTF-8"))
+        qp_note("no UTF-8 locale here: other letters than ASCII may not be typed");
     in->el = el_init("quantpack", stdin, stdout, stderr);
     in->history = history_init();
     if (!in->el || !in->history) return qp_fail(err, QP_ENOMEM, "line editing could not start");
     el_set(in->el, EL_CLIENTDATA, in);
     el_set(in->el, EL_PROMPT, prompt_of);
+    el_set(in->el, EL_GETCFN, read_character);
     el_set(in->el, EL_EDITOR, "emacs");
     el_set(in->el, EL_HIST, history, in->history);
     el_set(in->el, EL_BIND, "^R", "em-inc-search-prev", NULL);
@@ -90,6 +137,7 @@ static qp_line_result edit_line(qp_line_input *in, qp_err *err)
     int n = 0;
     HistEvent ev;
     errno = 0;
+    el_resize(in->el);
     const char *text = el_gets(in->el, &n);
     if (qp_term_interrupted()) return QP_LINE_INTERRUPTED;
     if (!text || n <= 0) return QP_LINE_END;

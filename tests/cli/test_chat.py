@@ -156,10 +156,10 @@ def test_a_full_conversation_says_what_to_do(model):
 class Terminal:
     """chat on a pseudo terminal."""
 
-    def __init__(self, model, home, *options):
+    def __init__(self, model, home, *options, env=None):
         self.pid, self.fd = pty.fork()
         if self.pid == 0:
-            os.environ.update(HOME=str(home), TERM="xterm")
+            os.environ.update({"HOME": str(home), "TERM": "xterm", **(env or {})})
             os.execv(BINARY, [BINARY, "chat", str(model), "--temperature", "0", *map(str, options)])
         self.seen = ""
 
@@ -175,6 +175,11 @@ class Terminal:
             self.seen += data.decode(errors="replace")
         self.seen = self.seen[self.seen.index(text) + len(text):]
 
+    def prompt(self):
+        """The terminal leaves line mode only after the prompt was shown: what is typed between the two is echoed twice."""
+        self.wait_for("> ")
+        time.sleep(0.2)
+
     def wait_for_more(self):
         if not self.seen:
             self.seen = os.read(self.fd, 65536).decode(errors="replace")
@@ -182,11 +187,15 @@ class Terminal:
     def send(self, text):
         os.write(self.fd, text.encode())
 
-    def exit_code(self, timeout=60):
+    def exit_code(self, again=None, timeout=60):
+        """Waits for the end. The terminal leaves line mode only after the prompt was shown, and a Ctrl-D that comes
+        between the two is a character like others: `again` is sent until the program ends."""
         end = time.time() + timeout
         while time.time() < end:
             try:
-                if select.select([self.fd], [], [], 0.05)[0]:
+                if again:
+                    self.send(again)
+                if select.select([self.fd], [], [], 0.3)[0]:
                     os.read(self.fd, 65536)
             except OSError:
                 pass
@@ -200,40 +209,55 @@ class Terminal:
 
 def test_on_a_terminal_there_is_a_prompt_a_history_and_ctrl_d(model, tmp_path):
     t = Terminal(model, tmp_path, "--max-tokens", 4)
-    t.wait_for("> ")
+    t.prompt()
     t.send("Hi\n")
     t.wait_for("new tokens")
-    t.wait_for("> ")
+    t.prompt()
     t.send("\x1b[A")  # the line before
     t.wait_for("Hi")
     t.send("\n")
     t.wait_for("new tokens")
-    t.wait_for("> ")
-    t.send("\x04")
-    assert t.exit_code() == 0
+    t.prompt()
+    assert t.exit_code(again="\x15\x04") == 0
     history = tmp_path / ".quantpack_history"
     assert "Hi" in history.read_text() and history.stat().st_mode & 0o077 == 0
 
 
+@pytest.mark.parametrize("locale", ["C", "C.UTF-8"])
+def test_letters_of_all_kinds_can_be_typed_and_edited(model, tmp_path, locale):
+    wanted = answer(model, ("user", "Hé中🙂"))
+    t = Terminal(model, tmp_path, "--max-tokens", 8, "--no-history", env={"LC_ALL": locale})
+    t.prompt()
+    t.send("Hé中🙂x\x7f\n")
+    t.wait_for("new tokens")
+    saved = tmp_path / "talk.json"
+    t.prompt()
+    t.send(f"/save {saved}\n")
+    t.wait_for("2 messages")
+    t.prompt()
+    assert t.exit_code(again="\x15\x04") == 0
+    messages = json.loads(saved.read_text())["messages"]
+    assert messages[0]["content"] == "Hé中🙂" and messages[1]["content"] == wanted
+
+
 def test_ctrl_c_at_the_prompt_leaves_with_130(model, tmp_path):
     t = Terminal(model, tmp_path)
-    t.wait_for("> ")
+    t.prompt()
     t.send("\x03")
     assert t.exit_code() == 130
 
 
 def test_ctrl_c_stops_an_answer_and_the_chat_goes_on(model, tmp_path):
     t = Terminal(model, tmp_path, "--max-tokens", 450, "--no-history")
-    t.wait_for("> ")
+    t.prompt()
     t.send("Hi\n")
     t.wait_for("Hi\r\n")
     t.wait_for_more()  # the answer has begun
     t.send("\x03")
     t.wait_for("stopped")
-    t.wait_for("> ")
+    t.prompt()
     t.send("/stats\n")
     t.wait_for("2 messages")
-    t.wait_for("> ")
-    t.send("\x04")
-    assert t.exit_code() == 0
+    t.prompt()
+    assert t.exit_code(again="\x15\x04") == 0
     assert not (tmp_path / ".quantpack_history").exists()
