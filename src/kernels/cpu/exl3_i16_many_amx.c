@@ -8,8 +8,10 @@
  * (70 * 128 * 2^17 < 2^31); longer rows take the product of level vnni.
  *
  * A strip of columns is decoded once into three panels (a, b, a + b) of weight tiles: 64 k by 16 columns, second
- * operand of tdpbssd, [k / 4][column][k % 4]. Then blocks of 32 rows: three panels (h, l, h + l) of activation tiles of
- * 16 rows by 64 k, first operand, and for 32 rows by 32 columns three runs over all of k with four accumulators each.
+ * operand of tdpbssd, [k / 4][column][k % 4]; a panel of two tile columns is one sequential run. Then blocks of 32
+ * rows: for at most 768 k three panels (h, l, h + l) of activation tiles of 16 rows by 64 k, first operand; each stays
+ * in the first-level cache while the strip's panels of its product pass by, 32 rows by 32 columns at a time in four
+ * accumulators.
  * The k of a step are in the order that packing two vectors of words leaves (k_row), on both sides.
  *
  * All sums are exact, so the order of work is free. */
@@ -23,9 +25,11 @@ enum {
     STEP_K = 64,       /* k of a tile */
     TILE_BYTES = 1024, /* 16 rows of 64 bytes */
     BLOCK_ROWS = 32,
-    STRIP_TILES = 8, /* columns / 16 that are decoded at once, if they fit */
+    CHUNK_STEPS = 12, /* k of an activation panel, in steps */
+    STRIP_TILES = 8,  /* columns / 16 that are decoded at once, if they fit */
     STRIP_BYTES = 1 << 20,
-    SUMS_BYTES = 3 * 4 * TILE_BYTES /* [product][row tile][column tile] */
+    X_PANEL = CHUNK_STEPS * BLOCK_ROWS * STEP_K,
+    SUMS = 4 * 256 /* one product of 32 rows by 32 columns: [row tile][column tile][16][16] */
 };
 
 typedef struct tile_config {
@@ -52,7 +56,7 @@ size_t qp_exl3_many_amx_scratch(size_t n_in)
 {
     const size_t vnni = qp_exl3_zmm_scratch(n_in);
     if (n_in > MAX_N_IN) return vnni;
-    const size_t amx = (strip_tiles(n_in) * 16 + BLOCK_ROWS) * 3 * n_in + SUMS_BYTES;
+    const size_t amx = strip_tiles(n_in) * 16 * 3 * n_in + 3 * X_PANEL + STRIP_TILES / 2 * 3 * SUMS * sizeof(int32_t);
     return amx > vnni ? amx : vnni;
 }
 
@@ -89,13 +93,12 @@ QP_INLINE void transpose(__m512i rows[4], const __m512i packed[4])
     rows[3] = _mm512_shuffle_i32x4(odd[0], odd[1], 0xDD);
 }
 
-/* Decodes n_steps tiles of four tile rows of one column into the three panels; step s of a panel is at s * step_bytes.
- */
-QP_INLINE void decode(const int K2, uint8_t *panel, size_t panel_bytes, size_t step_bytes, const uint8_t *tile,
-                      size_t stride, size_t n_steps)
+/* Decodes n_steps tiles of four tile rows of one column into the three panels; step s of a panel is at 2048 s. */
+QP_INLINE void decode(const int K2, uint8_t *panel, size_t panel_bytes, const uint8_t *tile, size_t stride,
+                      size_t n_steps)
 {
     const lv_i16 c = lv_i16_load(K2);
-    for (size_t s = 0; s < n_steps; s++, panel += step_bytes)
+    for (size_t s = 0; s < n_steps; s++, panel += 2 * TILE_BYTES)
         for (int u = 0; u < 4; u++, tile += stride) {
             __m512i hi[4], lo[4], rows_hi[4], rows_lo[4];
             for (int b = 0; b < 16 * K2; b += 64) _mm_prefetch((const char *)tile + 8 * stride + b, _MM_HINT_T0);
@@ -120,14 +123,12 @@ QP_INLINE void decode(const int K2, uint8_t *panel, size_t panel_bytes, size_t s
         }
 }
 
-typedef void decode_fn(uint8_t *panel, size_t panel_bytes, size_t step_bytes, const uint8_t *tile, size_t stride,
-                       size_t n_steps);
+typedef void decode_fn(uint8_t *panel, size_t panel_bytes, const uint8_t *tile, size_t stride, size_t n_steps);
 
 #define DECODE(K2)                                                                                                     \
-    static void decode_##K2(uint8_t *panel, size_t panel_bytes, size_t step_bytes, const uint8_t *tile, size_t stride, \
-                            size_t n_steps)                                                                            \
+    static void decode_##K2(uint8_t *panel, size_t panel_bytes, const uint8_t *tile, size_t stride, size_t n_steps)    \
     {                                                                                                                  \
-        decode(K2, panel, panel_bytes, step_bytes, tile, stride, n_steps);                                             \
+        decode(K2, panel, panel_bytes, tile, stride, n_steps);                                                         \
     }
 #define DECODE_NAME(K2) decode_##K2,
 QP_EXL3_RATES(DECODE)
@@ -137,8 +138,7 @@ static decode_fn *const decode_of[11] = {QP_EXL3_RATES(DECODE_NAME)};
 
 /* Splits n_rows <= 32 rows into the three panels: step s, row tile r at (s * n_r + r) * 1024, n_r row tiles. Rows that
  * are missing are zeros. */
-static void split_rows(uint8_t *panel, size_t panel_bytes, const int16_t *x, size_t ldx, size_t n_rows, size_t n_r,
-                       size_t n_steps)
+static void split_rows(uint8_t *panel, const int16_t *x, size_t ldx, size_t n_rows, size_t n_r, size_t n_steps)
 {
     for (size_t s = 0; s < n_steps; s++, x += STEP_K)
         for (size_t m = 0; m < 16 * n_r; m++, panel += 64) {
@@ -147,51 +147,47 @@ static void split_rows(uint8_t *panel, size_t panel_bytes, const int16_t *x, siz
                 for (int i = 0; i < 2; i++) split(_mm512_loadu_si512(x + m * ldx + 32 * i), &h[i], &l[i]);
             const __m512i hi = _mm512_packs_epi16(h[0], h[1]), lo = _mm512_packs_epi16(l[0], l[1]);
             _mm512_store_si512(panel, hi);
-            _mm512_store_si512(panel + panel_bytes, lo);
-            _mm512_store_si512(panel + 2 * panel_bytes, _mm512_add_epi8(hi, lo));
+            _mm512_store_si512(panel + X_PANEL, lo);
+            _mm512_store_si512(panel + 2 * X_PANEL, _mm512_add_epi8(hi, lo));
         }
 }
 
 /* ---------------------------------------------------------------- products */
 
-/* sums[row tile][column tile][16][16] = x (two row tiles a step) times w (two column tiles a step, w_step bytes apart)
- */
-static void product_2x2(int32_t *sums, const uint8_t *x, const uint8_t *w, size_t w_step, size_t n_steps)
+/* sums (+)= x (R row tiles a step) times w (two column tiles a step); more: adds to what is there. */
+QP_INLINE void product(const int R, int32_t *sums, const uint8_t *x, const uint8_t *w, size_t n_steps, bool more)
 {
-    _tile_zero(0);
-    _tile_zero(1);
-    _tile_zero(2);
-    _tile_zero(3);
-    for (size_t s = 0; s < n_steps; s++, x += 2 * TILE_BYTES, w += w_step) {
+    if (more) {
+        _tile_loadd(0, sums, 64);
+        _tile_loadd(1, sums + 256, 64);
+        if (R == 2) {
+            _tile_loadd(2, sums + 512, 64);
+            _tile_loadd(3, sums + 768, 64);
+        }
+    } else {
+        _tile_zero(0);
+        _tile_zero(1);
+        _tile_zero(2);
+        _tile_zero(3);
+    }
+    for (size_t s = 0; s < n_steps; s++, x += R * TILE_BYTES, w += 2 * TILE_BYTES) {
         _tile_loadd(4, x, 64);
         _tile_loadd(6, w, 64);
         _tile_loadd(7, w + TILE_BYTES, 64);
         _tile_dpbssd(0, 4, 6);
-        _tile_loadd(5, x + TILE_BYTES, 64);
+        if (R == 2) _tile_loadd(5, x + TILE_BYTES, 64);
         _tile_dpbssd(1, 4, 7);
-        _tile_dpbssd(2, 5, 6);
-        _tile_dpbssd(3, 5, 7);
+        if (R == 2) {
+            _tile_dpbssd(2, 5, 6);
+            _tile_dpbssd(3, 5, 7);
+        }
     }
     _tile_stored(0, sums, 64);
     _tile_stored(1, sums + 256, 64);
-    _tile_stored(2, sums + 512, 64);
-    _tile_stored(3, sums + 768, 64);
-}
-
-/* The same of one row tile. */
-static void product_1x2(int32_t *sums, const uint8_t *x, const uint8_t *w, size_t w_step, size_t n_steps)
-{
-    _tile_zero(0);
-    _tile_zero(1);
-    for (size_t s = 0; s < n_steps; s++, x += TILE_BYTES, w += w_step) {
-        _tile_loadd(4, x, 64);
-        _tile_loadd(6, w, 64);
-        _tile_loadd(7, w + TILE_BYTES, 64);
-        _tile_dpbssd(0, 4, 6);
-        _tile_dpbssd(1, 4, 7);
+    if (R == 2) {
+        _tile_stored(2, sums + 512, 64);
+        _tile_stored(3, sums + 768, 64);
     }
-    _tile_stored(0, sums, 64);
-    _tile_stored(1, sums + 256, 64);
 }
 
 /* Place of column order[i] in the order that transpose leaves is i; this is the inverse, for a permute. */
@@ -211,7 +207,7 @@ QP_INLINE __m256 finish8(__m256i ah, __m256i bl, __m256i abhl, double scale, dou
 /* One row of 16 columns. */
 QP_INLINE void finish16(float *y, const int32_t *sums, float scale, int64_t sum)
 {
-    const int32_t *const s1 = sums + SUMS_BYTES / 12, *const s2 = sums + SUMS_BYTES / 6;
+    const int32_t *const s1 = sums + SUMS, *const s2 = sums + 2 * SUMS;
     const double offset = QP_MUL1_OFFSET * (double)sum;
     __m256 half[2];
     QP_UNROLL
@@ -234,24 +230,39 @@ typedef struct rows_arg {
     size_t n_rows, n_in;
 } rows_arg;
 
-/* All rows times n_c columns of tiles (of which the panels hold an even number), the first at column tile c0. */
+/* The sums of n_m <= 32 rows from m0 on times n_pairs pairs of tile columns: [pair][product][SUMS]. */
+static void block_sums(const rows_arg *a, size_t m0, size_t n_m, size_t n_pairs, const uint8_t *w, uint8_t *x,
+                       int32_t *sums)
+{
+    const size_t n_steps = a->n_in / STEP_K, n_r = n_m > 16 ? 2 : 1;
+    const size_t n_chunks = (n_steps + CHUNK_STEPS - 1) / CHUNK_STEPS;
+    for (size_t i = 0; i < n_chunks; i++) { /* chunks of nearly equal size */
+        const size_t s0 = n_steps * i / n_chunks, n = n_steps * (i + 1) / n_chunks - s0;
+        split_rows(x, a->xq + m0 * a->ldx + s0 * STEP_K, a->ldx, n_m, n_r, n);
+        MEMORY_BARRIER();
+        for (size_t p = 0; p < 3; p++)
+            for (size_t c = 0; c < n_pairs; c++) {
+                int32_t *const to = sums + (3 * c + p) * SUMS;
+                const uint8_t *const from = w + ((3 * c + p) * n_steps + s0) * 2 * TILE_BYTES;
+                if (n_r == 2)
+                    product(2, to, x + p * X_PANEL, from, n, i > 0);
+                else
+                    product(1, to, x + p * X_PANEL, from, n, i > 0);
+            }
+    }
+}
+
+/* All rows times n_c columns of tiles (the panels hold an even number), the first at column tile c0. */
 static void strip(const rows_arg *a, size_t c0, size_t n_c, const uint8_t *w, uint8_t *x, int32_t *sums)
 {
-    const size_t n_steps = a->n_in / STEP_K, w_tiles = (n_c + 1) & ~(size_t)1;
     for (size_t m0 = 0; m0 < a->n_rows; m0 += BLOCK_ROWS) {
-        const size_t n_m = a->n_rows - m0 < BLOCK_ROWS ? a->n_rows - m0 : BLOCK_ROWS, n_r = n_m > 16 ? 2 : 1;
-        const size_t x_panel = n_r * 16 * a->n_in, w_panel = w_tiles * 16 * a->n_in;
-        split_rows(x, x_panel, a->xq + m0 * a->ldx, a->ldx, n_m, n_r, n_steps);
-        MEMORY_BARRIER();
-        for (size_t c = 0; c < n_c; c += 2) {
-            for (size_t p = 0; p < 3; p++)
-                (n_r == 2 ? product_2x2 : product_1x2)(sums + p * (SUMS_BYTES / 12), x + p * x_panel,
-                                                       w + p * w_panel + c * TILE_BYTES, w_tiles * TILE_BYTES, n_steps);
-            for (size_t m = 0; m < n_m; m++)
-                for (size_t v = 0; v < 2 && c + v < n_c; v++)
-                    finish16(a->yh + (m0 + m) * a->ldy + (c0 + c + v) * 16, sums + (m / 16 * 2 + v) * 256 + m % 16 * 16,
-                             a->scale[m0 + m], a->sum[m0 + m]);
-        }
+        const size_t n_m = a->n_rows - m0 < BLOCK_ROWS ? a->n_rows - m0 : BLOCK_ROWS;
+        block_sums(a, m0, n_m, (n_c + 1) / 2, w, x, sums);
+        for (size_t m = 0; m < n_m; m++)
+            for (size_t c = 0; c < n_c; c++)
+                finish16(a->yh + (m0 + m) * a->ldy + (c0 + c) * 16,
+                         sums + c / 2 * 3 * SUMS + (m / 16 * 2 + c % 2) * 256 + m % 16 * 16, a->scale[m0 + m],
+                         a->sum[m0 + m]);
     }
 }
 
@@ -268,12 +279,12 @@ void qp_exl3_mul_i16_many_amx(float *yh, size_t ldy, const qp_exl3 *t, size_t ti
     const uint8_t *base = (const uint8_t *)t->trellis;
     decode_fn *const dec = decode_of[qp_exl3_rate_index(t->n_words)];
     int32_t *sums = scratch;
-    uint8_t *x = (uint8_t *)scratch + SUMS_BYTES, *w = x + BLOCK_ROWS * 3 * n_in;
+    uint8_t *x = (uint8_t *)(sums + STRIP_TILES / 2 * 3 * SUMS), *w = x + 3 * X_PANEL;
     _tile_loadconfig(&config);
     for (size_t c = tile0; c < tile1; c += n_strip) {
         const size_t n_c = tile1 - c < n_strip ? tile1 - c : n_strip, w_tiles = (n_c + 1) & ~(size_t)1;
         for (size_t v = 0; v < w_tiles; v++) /* an odd last column is there twice */
-            dec(w + v * TILE_BYTES, w_tiles * 16 * n_in, w_tiles * TILE_BYTES,
+            dec(w + v / 2 * 3 * 32 * n_in + v % 2 * TILE_BYTES, 32 * n_in,
                 base + (c + (v < n_c ? v : n_c - 1)) * tile_bytes, stride, n_in / STEP_K);
         MEMORY_BARRIER();
         strip(&a, c, n_c, w, x, sums);
