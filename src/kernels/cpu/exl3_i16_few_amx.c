@@ -11,21 +11,21 @@
  * Bound: a tile row adds at most 32 * 255 * 128 to an int32, so 2048 tile rows (32768 inputs) fit; then sums go to
  * int64. All sums are exact.
  *
- * Order: memory as in exl3_i16_zmm.h, runs of 8 tile rows over blocks of up to 128 columns, C tiles of a block in
+ * Order: memory as in exl3_i16_zmm.h, runs of 16 tile rows over blocks of up to 128 columns, C tiles of a block in
  * scratch between runs. Four tile columns are in flight: B is loaded once for four, and what one step stores is read by
  * the next (a tile read back at once waits for its stores: a third slower). */
 #include "kernels/cpu/exl3_amx.h"
 #include "kernels/cpu/exl3_vnni.h"
 
 enum {
-    RUN_TILES = 8,    /* tile rows of a run */
+    RUN_TILES = 16,   /* tile rows of a run */
     GROUP = 4,        /* tile columns in flight */
     BLOCK_ACCS = 128, /* tile columns times rows of a block */
     FLUSH_TILES = 2048,
     MAX_ROWS = 4
 };
 
-/* Everything a call keeps in scratch: 53 KiB; qp_exl3_zmm_scratch is at least 80. */
+/* Everything a call keeps in scratch: 72 KiB; qp_exl3_zmm_scratch is at least 80. */
 typedef struct few_scratch {
     uint8_t a[2][GROUP][1024];             /* A tiles: of this step, of the one before */
     uint8_t b[RUN_TILES * MAX_ROWS * 256]; /* B tiles of a run: [tile row][16][16 n_rows] bytes */
@@ -88,6 +88,11 @@ typedef struct few_run {
     uint8_t *c;
 } few_run;
 
+QP_INLINE void ask_for(const uint8_t *p, size_t n)
+{
+    for (size_t i = 0; i < n; i += 64) _mm_prefetch((const char *)(p + i), _MM_HINT_T0);
+}
+
 /* C tile w += A tile w * B, A of the step before. The numbers of tiles must be literals. */
 #define CONSUME(w, t)                                                                                                  \
     do {                                                                                                               \
@@ -98,7 +103,10 @@ typedef struct few_run {
     } while (0)
 #define PRODUCE(w)                                                                                                     \
     do {                                                                                                               \
-        if ((w) < W) products(K2, next + 1024 * (w), tile + (w)*tile_bytes, &cst);                                     \
+        if ((w) < W) {                                                                                                 \
+            ask_for(ahead + (w)*tile_bytes, tile_bytes);                                                               \
+            products(K2, next + 1024 * (w), tile + (w)*tile_bytes, &cst);                                              \
+        }                                                                                                              \
     } while (0)
 #define EACH_C(op, at)                                                                                                 \
     do {                                                                                                               \
@@ -118,8 +126,6 @@ QP_INLINE void run_groups(const int K2, const int W, const few_run *r)
     for (size_t g = 0; g < r->n_groups; g++) {
         const uint8_t *tile = r->tile + g * W * tile_bytes, *ahead = r->ahead + g * W * tile_bytes;
         for (size_t k = 0; k < r->n; k++, tile += r->stride, ahead += r->stride) {
-            QP_UNROLL
-            for (int i = 0; i < W * 16 * K2; i += 64) _mm_prefetch((const char *)ahead + i, _MM_HINT_T0);
             if (g + k == 0) {
                 PRODUCE(0);
                 PRODUCE(1);
