@@ -4,9 +4,8 @@
 #include "base/alloc.h"
 #include "base/buf.h"
 #include "base/utf8.h"
+#include "io/out_file.h"
 
-#include <errno.h>
-#include <stdio.h>
 #include <string.h>
 
 void qp_conversation_deinit(qp_conversation *c)
@@ -83,22 +82,32 @@ json_t *qp_conversation_messages(const qp_conversation *c)
     return NULL;
 }
 
+typedef struct {
+    qp_out_file *file;
+    qp_err *err;
+} saving;
+
+/* For json_dump_callback: 0 to go on. */
+static int save_piece(const char *data, size_t n, void *arg)
+{
+    saving *s = arg;
+    return qp_out_file_write(s->file, data, n, s->err) == QP_OK ? 0 : -1;
+}
+
 qp_status qp_conversation_save(const qp_conversation *c, const char *path, qp_err *err)
 {
-    char tmp[4096];
-    int n = snprintf(tmp, sizeof tmp, "%s.part", path);
-    if (n < 0 || (size_t)n >= sizeof tmp) return qp_fail(err, QP_ELIMIT, "%s: name too long", path);
+    saving s = {NULL, err};
+    qp_status st = QP_OK;
     json_t *root = json_pack("{s:o}", "messages", qp_conversation_messages(c));
     if (!root) return qp_fail(err, QP_ENOMEM, "no memory to save the conversation");
-    FILE *f = fopen(tmp, "wb");
-    qp_status st = QP_OK;
-    errno = 0;
-    bool ok = f && json_dumpf(root, f, JSON_INDENT(1)) == 0 && fputc('\n', f) != EOF;
-    if (f && fclose(f)) ok = false;
-    if (!ok || rename(tmp, path)) {
-        st = qp_fail(err, QP_EIO, "%s: %s", f ? path : tmp, errno ? strerror(errno) : "writing failed");
-        remove(tmp);
-    }
+    QP_TRY_OUT(qp_out_file_open(&s.file, path, err));
+    *err = (qp_err){QP_OK, ""};
+    if (json_dump_callback(root, save_piece, &s, JSON_INDENT(1)))
+        QP_TRY_OUT(err->status != QP_OK ? err->status : qp_fail(err, QP_ENOMEM, "%s: no memory to save it", path));
+    QP_TRY_OUT(qp_out_file_write(s.file, "\n", 1, err));
+    st = qp_out_file_commit(s.file, err);
+out:
+    qp_out_file_close(s.file);
     json_decref(root);
     return st;
 }

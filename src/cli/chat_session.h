@@ -33,7 +33,7 @@ const char *qp_conversation_last_text(const qp_conversation *c);
 /* The messages for a template, system first: a new array. NULL on lack of memory. */
 json_t *qp_conversation_messages(const qp_conversation *c);
 
-/* {"messages": [...]} as JSON, by way of path.part. */
+/* {"messages": [...]} as JSON, written as io/out_file.h does. */
 qp_status qp_conversation_save(const qp_conversation *c, const char *path, qp_err *err);
 
 /* Replaces the conversation with that of a file: an object with "messages", or a list of them. Roles other than

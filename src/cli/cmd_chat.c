@@ -334,6 +334,7 @@ static qp_status take_message(session *s, qp_err *err)
 static qp_status loop(session *s, qp_err *err)
 {
     while (!s->leave && !qp_out_failed()) {
+        if (qp_term_interrupted()) return qp_fail(err, QP_ECANCELLED, "interrupted");
         switch (qp_line_input_read(s->input, "> ", &s->line, err)) {
         case QP_LINE_MESSAGE:
             QP_TRY(take_message(s, err));

@@ -6,8 +6,8 @@
 #include "cli/term.h"
 #include "io/json.h"
 #include "io/map.h"
+#include "io/out_file.h"
 
-#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -30,13 +30,13 @@ static const qp_opt options[] = {
 };
 
 typedef struct {
-    FILE *out; /* NULL: no dump */
+    qp_out_file *out; /* NULL: no dump */
     uint32_t vocab;
     const int32_t *ids;
     size_t n;
     size_t n_scored, n_rows;
     double nll;
-    int write_errno;
+    qp_err write_err;
 } scoring;
 
 /* Adds -log p(next token) of this row, by a sum in double. */
@@ -44,8 +44,8 @@ static void on_logits(void *arg, uint32_t pos, const float *logits)
 {
     scoring *s = arg;
     s->n_rows++;
-    if (s->out && !s->write_errno && fwrite(logits, sizeof *logits, s->vocab, s->out) != s->vocab)
-        s->write_errno = errno ? errno : EIO;
+    if (s->out && s->write_err.status == QP_OK)
+        qp_out_file_write(s->out, logits, s->vocab * sizeof *logits, &s->write_err);
     if ((size_t)pos + 1 >= s->n) return;
     float top = logits[0];
     double sum = 0;
@@ -87,12 +87,13 @@ static qp_status score(qp_engine *e, scoring *s, qp_err *err)
     bool cancelled = false;
     QP_TRY(qp_engine_submit(e, &r, &id, err));
     while (n_left) {
-        if (qp_term_interrupted() && !cancelled) {
+        if ((qp_term_interrupted() || s->write_err.status != QP_OK) && !cancelled) {
             qp_engine_cancel(e, id);
             cancelled = true;
         }
         QP_TRY(qp_engine_step(e, &n_left, err));
     }
+    if (s->write_err.status != QP_OK) return qp_fail(err, s->write_err.status, "%s", s->write_err.msg);
     if (cancelled) return qp_fail(err, QP_ECANCELLED, "interrupted");
     if (arg.why == QP_FINISH_ERROR) return qp_fail(err, arg.err.status, "%s", arg.err.msg);
     return QP_OK;
@@ -150,31 +151,11 @@ static void print_result(const eval_args *args, const scoring *s)
                       s->vocab, s->n_scored, mean, exp(mean));
 }
 
-/* The dump is written beside its place and renamed when it is whole. */
-static qp_status open_dump(const char *path, char *tmp, size_t cap, FILE **out, qp_err *err)
-{
-    int n = snprintf(tmp, cap, "%s.part", path);
-    if (n < 0 || (size_t)n >= cap) return qp_fail(err, QP_ELIMIT, "%s: name too long", path);
-    *out = fopen(tmp, "wb");
-    if (!*out) return qp_fail(err, QP_EIO, "%s: %s", tmp, strerror(errno));
-    return QP_OK;
-}
-
-static qp_status close_dump(const char *path, const char *tmp, scoring *s, qp_err *err)
-{
-    if (fclose(s->out) && !s->write_errno) s->write_errno = errno;
-    s->out = NULL;
-    if (s->write_errno) return qp_fail(err, QP_EIO, "%s: %s", tmp, strerror(s->write_errno));
-    if (rename(tmp, path)) return qp_fail(err, QP_EIO, "%s: %s", path, strerror(errno));
-    return QP_OK;
-}
-
 static qp_status run(const char *dir, const eval_args *args, qp_err *err)
 {
     qp_loaded l = {0};
     qp_ids ids = {0};
     scoring s = {0};
-    char tmp[4096] = "";
     qp_status st = QP_OK;
     QP_TRY_OUT(qp_load_model(&l, dir, &args->engine, args->file != NULL, err));
     QP_TRY_OUT(read_tokens(args, l.tokenizer, &ids, err));
@@ -184,7 +165,7 @@ static qp_status run(const char *dir, const eval_args *args, qp_err *err)
             QP_TRY_OUT(qp_fail(err, QP_EINVAL, "token %zu: id %d, wanted one below %u", i, ids.ids[i], s.vocab));
     qp_need need = {1, args->file ? args->window : ids.n, args->file ? args->window : ids.n, true};
     QP_TRY_OUT(qp_load_engine(&l, &args->engine, &need, err));
-    if (args->dump_logits) QP_TRY_OUT(open_dump(args->dump_logits, tmp, sizeof tmp, &s.out, err));
+    if (args->dump_logits) QP_TRY_OUT(qp_out_file_open(&s.out, args->dump_logits, err));
     if (args->file) {
         QP_TRY_OUT(score_windows(&l, args, &ids, &s, err));
     } else {
@@ -192,13 +173,10 @@ static qp_status run(const char *dir, const eval_args *args, qp_err *err)
         s.n = ids.n;
         QP_TRY_OUT(score(l.engine, &s, err));
     }
-    if (s.out) QP_TRY_OUT(close_dump(args->dump_logits, tmp, &s, err));
+    if (s.out) QP_TRY_OUT(qp_out_file_commit(s.out, err));
     print_result(args, &s);
 out:
-    if (s.out) {
-        fclose(s.out);
-        remove(tmp);
-    }
+    qp_out_file_close(s.out);
     qp_ids_deinit(&ids);
     qp_loaded_close(&l);
     return st;

@@ -42,6 +42,8 @@ static bool wait_for_byte(unsigned char *out)
     sigset_t held, before;
     sigemptyset(&held);
     sigaddset(&held, SIGINT);
+    sigaddset(&held, SIGTERM);
+    sigaddset(&held, SIGHUP);
     sigprocmask(SIG_BLOCK, &held, &before);
     bool ready = false, failed = false;
     while (!ready && !failed && !qp_term_interrupted()) {

@@ -124,6 +124,7 @@ qp_status qp_load_model(qp_loaded *l, const char *dir, const qp_engine_args *arg
     if (with_tokenizer) QP_TRY(qp_tokenizer_open(&l->tokenizer, dir, err));
     QP_TRY(qp_model_open(&l->model, dir, &opts, err));
     note_unused(l->model);
+    if (qp_term_interrupted()) return qp_fail(err, QP_ECANCELLED, "interrupted");
     return QP_OK;
 }
 

@@ -46,7 +46,8 @@ static void print_help(void)
            "  quantpack chat models/mine                     talk to it\n"
            "  quantpack plan models/mine --max-model-len 8192   what memory that would take\n"
            "\nenvironment: QP_CPU=ref|avx2|avx512|vnni|amx takes kernels of that level instead of the best.\n"
-           "exit codes: 0 done, 1 failed, 2 usage, 130 interrupted, 141 the reader of the output went away\n");
+           "exit codes: 0 done, 1 failed, 2 usage, 130 interrupted (143 by SIGTERM, 129 by SIGHUP),\n"
+           "            141 the reader of the output went away\n");
 }
 
 static const command *find(const char *name)
@@ -103,5 +104,8 @@ int main(int argc, char **argv)
         char *args[] = {argv[2], flag, NULL};
         return qp_out_finish(c->run(2, args));
     }
-    return qp_out_finish(c->run(argc - 1, argv + 1));
+    int code = c->run(argc - 1, argv + 1);
+    /* Also of commands that are over before they look. */
+    if (code == QP_EXIT_OK && qp_term_interrupted()) code = qp_term_interrupt_code();
+    return qp_out_finish(code);
 }

@@ -15,7 +15,7 @@ enum {
     QP_EXIT_OK = 0,
     QP_EXIT_FAILURE = 1,      /* what was asked for could not be done; stderr says why */
     QP_EXIT_USAGE = 2,        /* the command line makes no sense; nothing was done */
-    QP_EXIT_INTERRUPTED = 130 /* Ctrl-C */
+    QP_EXIT_INTERRUPTED = 130 /* Ctrl-C; term.h has the codes of other signals */
 };
 
 typedef enum qp_opt_kind {

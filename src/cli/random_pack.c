@@ -11,6 +11,7 @@
 #include "base/rng.h"
 #include "cli/term.h"
 #include "io/map.h"
+#include "io/out_file.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -18,6 +19,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 typedef enum fill {
     FILL_CODES,  /* int16, random bits */
@@ -293,7 +295,7 @@ static void fill_chunk(const pack *p, const entry *e, size_t at, size_t n, qp_rn
     }
 }
 
-static qp_status write_tensors(const pack *p, FILE *f, const char *path, qp_err *err)
+static qp_status write_tensors(const pack *p, qp_out_file *f, qp_err *err)
 {
     qp_progress progress;
     double done = 0;
@@ -305,7 +307,7 @@ static qp_status write_tensors(const pack *p, FILE *f, const char *path, qp_err 
         for (size_t at = 0; at < e->n_bytes; at += CHUNK) {
             size_t n = qp_min_size(CHUNK, e->n_bytes - at);
             fill_chunk(p, e, at, n, &r);
-            if (fwrite(p->chunk, 1, n, f) != n) return qp_fail(err, QP_EIO, "%s: %s", path, strerror(errno));
+            QP_TRY(qp_out_file_write(f, p->chunk, n, err));
             if (qp_term_interrupted()) return qp_fail(err, QP_ECANCELLED, "interrupted");
             done += (double)n;
             qp_progress_update(&progress, done * 1e-6);
@@ -315,27 +317,19 @@ static qp_status write_tensors(const pack *p, FILE *f, const char *path, qp_err 
     return QP_OK;
 }
 
-/* Writes path by way of path.part. */
 static qp_status write_pack(const pack *p, const char *path, qp_err *err)
 {
-    char tmp[4096 + 8];
     qp_buf header = {0};
-    FILE *f = NULL;
+    qp_out_file *f = NULL;
     qp_status st = QP_OK;
-    snprintf(tmp, sizeof tmp, "%s.part", path);
     write_header(p, &header);
     QP_TRY_OUT(qp_buf_check(&header, "the header of model.safetensors", err));
-    f = fopen(tmp, "wb");
-    if (!f) QP_TRY_OUT(qp_fail(err, QP_EIO, "%s: %s", tmp, strerror(errno)));
-    if (fwrite(header.data, 1, header.len, f) != header.len)
-        QP_TRY_OUT(qp_fail(err, QP_EIO, "%s: %s", tmp, strerror(errno)));
-    QP_TRY_OUT(write_tensors(p, f, tmp, err));
-    int closed = fclose(f);
-    f = NULL;
-    if (closed || rename(tmp, path)) QP_TRY_OUT(qp_fail(err, QP_EIO, "%s: %s", path, strerror(errno)));
+    QP_TRY_OUT(qp_out_file_open(&f, path, err));
+    QP_TRY_OUT(qp_out_file_write(f, header.data, header.len, err));
+    QP_TRY_OUT(write_tensors(p, f, err));
+    st = qp_out_file_commit(f, err);
 out:
-    if (f) fclose(f);
-    if (st != QP_OK) remove(tmp);
+    qp_out_file_close(f);
     qp_buf_deinit(&header);
     return st;
 }
@@ -382,20 +376,16 @@ static qp_status write_config(const pack *p, const char *path, qp_err *err)
     qp_buf b = {0};
     config_text(p, &b);
     qp_status st = qp_buf_check(&b, "config.json", err);
-    FILE *f = st == QP_OK ? fopen(path, "wb") : NULL;
-    if (st == QP_OK) {
-        bool ok = f && fwrite(b.data, 1, b.len, f) == b.len;
-        if (f && fclose(f)) ok = false;
-        if (!ok) st = qp_fail(err, QP_EIO, "%s: %s", path, strerror(errno));
-    }
+    if (st == QP_OK) st = qp_out_file_put(path, b.data, b.len, err);
     qp_buf_deinit(&b);
     return st;
 }
 
 /* dir exists afterwards and holds nothing. */
-static qp_status make_dir(const char *dir, qp_err *err)
+static qp_status make_dir(const char *dir, bool *made, qp_err *err)
 {
-    if (mkdir(dir, 0777) && errno != EEXIST) return qp_fail(err, QP_EIO, "%s: %s", dir, strerror(errno));
+    *made = mkdir(dir, 0777) == 0;
+    if (!*made && errno != EEXIST) return qp_fail(err, QP_EIO, "%s: %s", dir, strerror(errno));
     DIR *d = opendir(dir);
     if (!d) return qp_fail(err, QP_EIO, "%s: %s", dir, strerror(errno));
     const struct dirent *e;
@@ -409,6 +399,7 @@ qp_status qp_random_pack_write(const char *dir, const qp_pack_opts *opts, qp_err
 {
     pack p = {.s = &shapes[opts->shape], .opts = opts};
     char weights[4096], config[4096], text[32];
+    bool made = false;
     qp_status st;
     qp_rng r = {1};
     for (size_t i = 0; i < N_NORMAL; i++) p.normal[i] = qp_f32_to_bf16_rne(qp_rng_normal(&r));
@@ -417,9 +408,14 @@ qp_status qp_random_pack_write(const char *dir, const qp_pack_opts *opts, qp_err
     QP_TRY_OUT(qp_path_join(config, sizeof config, dir, "config.json", err));
     QP_TRY_OUT(add_all(&p, err));
     QP_TRY_OUT(qp_new(&p.chunk, CHUNK, 1, "a write buffer", err));
-    QP_TRY_OUT(make_dir(dir, err));
-    QP_TRY_OUT(write_pack(&p, weights, err));
-    QP_TRY_OUT(write_config(&p, config, err));
+    QP_TRY_OUT(make_dir(dir, &made, err));
+    st = write_pack(&p, weights, err);
+    if (st == QP_OK) {
+        st = write_config(&p, config, err);
+        if (st != QP_OK) unlink(weights); /* the folder was empty: it is ours */
+    }
+    if (st != QP_OK && made) rmdir(dir);
+    if (st != QP_OK) goto out;
     qp_note("%s: %zu tensors, %s", dir, p.n, qp_bytes_text((double)p.n_bytes, text, sizeof text));
 out:
     qp_free(p.chunk);

@@ -11,35 +11,35 @@
 #include <string.h>
 #include <unistd.h>
 
-static volatile sig_atomic_t interrupted;
-static int out_errno; /* of the first failed write to stdout */
+static volatile sig_atomic_t interrupted, n_interrupts; /* the signal, 0: none; since the last clearing */
+static int out_errno;                                   /* of the first failed write to stdout */
 
 static const uint64_t FIRST_NS = 1000000000, BAR_NS = 100000000, LINE_NS = 5000000000;
 
+/* The last of the signals that end a run; one that ends the program is not followed by a mere Ctrl-C. */
 static void on_interrupt(int sig)
 {
-    (void)sig;
-    interrupted = 1;
-}
-
-static void arm(void)
-{
-    struct sigaction sa;
-    memset(&sa, 0, sizeof sa);
-    sa.sa_handler = on_interrupt;
-    sigemptyset(&sa.sa_mask);
-    sa.sa_flags = SA_RESETHAND; /* and no SA_RESTART: a blocked read of the terminal returns */
-    sigaction(SIGINT, &sa, NULL);
+    enum { PATIENCE = 3 };
+    if (!interrupted || interrupted == SIGINT) interrupted = sig;
+    if (++n_interrupts < PATIENCE) return;
+    signal(sig, SIG_DFL);
+    raise(sig); /* held back until this returns */
 }
 
 void qp_term_init(void)
 {
-    struct sigaction sa;
-    arm();
+    static const int signals[] = {SIGINT, SIGTERM, SIGHUP};
+    struct sigaction sa, before;
     memset(&sa, 0, sizeof sa);
-    sa.sa_handler = SIG_IGN;
-    sigemptyset(&sa.sa_mask);
-    sigaction(SIGPIPE, &sa, NULL);
+    sa.sa_handler = on_interrupt;
+    for (size_t i = 0; i < sizeof signals / sizeof *signals; i++) sigaddset(&sa.sa_mask, signals[i]);
+    /* No SA_RESTART: a blocked read of the terminal returns. */
+    for (size_t i = 0; i < sizeof signals / sizeof *signals; i++) {
+        bool ignored = signals[i] == SIGHUP && !sigaction(SIGHUP, NULL, &before) && before.sa_handler == SIG_IGN;
+        if (!ignored) sigaction(signals[i], &sa, NULL);
+    }
+    signal(SIGPIPE, SIG_IGN);
+    signal(SIGXFSZ, SIG_IGN);
 }
 
 bool qp_term_interrupted(void)
@@ -49,8 +49,14 @@ bool qp_term_interrupted(void)
 
 void qp_term_clear_interrupt(void)
 {
+    if (interrupted && interrupted != SIGINT) return;
     interrupted = 0;
-    arm();
+    n_interrupts = 0;
+}
+
+int qp_term_interrupt_code(void)
+{
+    return interrupted ? 128 + interrupted : QP_EXIT_INTERRUPTED;
 }
 
 bool qp_term_is_tty(int fd)
@@ -110,7 +116,7 @@ int qp_report(const qp_err *err)
 {
     if (err->status == QP_ECANCELLED) {
         qp_note("interrupted");
-        return QP_EXIT_INTERRUPTED;
+        return qp_term_interrupt_code();
     }
     qp_note("%s", err->msg[0] ? err->msg : qp_status_name(err->status));
     return QP_EXIT_FAILURE;

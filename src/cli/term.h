@@ -11,13 +11,17 @@
 /* Exit code when the reader of stdout went away, as for a program that SIGPIPE ends. */
 enum { QP_EXIT_PIPE = 141 };
 
-/* From here on the first Ctrl-C sets a flag and a second one ends the program at once; SIGPIPE is ignored, writes to a
- * closed pipe are noticed by qp_out_failed. */
+/* From here on Ctrl-C (SIGINT), SIGTERM and SIGHUP set a flag; the third signal ends the program at once, whatever it
+ * leaves behind. SIGHUP stays ignored where it was (nohup). SIGPIPE and SIGXFSZ are ignored: writes to a closed pipe
+ * are noticed by qp_out_failed, a file over the size limit is a failed write. */
 void qp_term_init(void);
 
-/* Whether Ctrl-C was pressed; qp_term_clear_interrupt forgets it and arms the first-time behaviour again. */
+/* Whether one of them came; qp_term_clear_interrupt forgets Ctrl-C, and how often. */
 bool qp_term_interrupted(void);
 void qp_term_clear_interrupt(void);
+
+/* The exit code after an interrupt: 130 for Ctrl-C (also when there was none), 143 for SIGTERM, 129 for SIGHUP. */
+int qp_term_interrupt_code(void);
 
 bool qp_term_is_tty(int fd);
 
@@ -36,7 +40,7 @@ int qp_out_finish(int code);
 /* "quantpack: <message>" on stderr. */
 void qp_note(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
-/* Prints err and returns the exit code that belongs to it (QP_EXIT_INTERRUPTED for QP_ECANCELLED, else
+/* Prints err and returns the exit code that belongs to it (qp_term_interrupt_code() for QP_ECANCELLED, else
  * QP_EXIT_FAILURE). */
 int qp_report(const qp_err *err);
 

@@ -355,7 +355,9 @@ def test_folders(tmp_path):
     assert {f.name: f.read_bytes() for f in here.iterdir()} == kept
 
 
-def test_interrupt_leaves_nothing(tmp_path):
+@pytest.mark.parametrize("signals, code", [([signal.SIGINT], 130), ([signal.SIGINT, signal.SIGINT], 130),
+                                           ([signal.SIGTERM], 143), ([signal.SIGHUP], 129)])
+def test_interrupt_leaves_nothing(tmp_path, signals, code):
     meta, tensors = llama(layers=1, types=["F16"])
     big = np.zeros((10, 256), "<f2")
     meta["tokenizer.ggml.merges"] = ((ARR, STR), ["a b"] * 10)
@@ -371,7 +373,8 @@ def test_interrupt_leaves_nothing(tmp_path):
     while not list(tmp_path.glob("d.import-*")) and time.monotonic() < deadline:
         time.sleep(0.005)
     time.sleep(0.05)
-    p.send_signal(signal.SIGINT)
+    for s in signals:
+        p.send_signal(s)
     out, err = p.communicate(timeout=60)
-    assert p.returncode == 130 and "interrupted" in err and out == ""
+    assert p.returncode == code and "interrupted" in err and out == ""
     assert {f.name for f in tmp_path.iterdir()} == {"m.gguf"}

@@ -180,11 +180,15 @@ static void test_out_file(void **state)
     assert_int_equal(n, sizeof big);
     assert_memory_equal(file, big, n);
     free(file);
-    /* the place is a folder: the commit fails and leaves nothing */
+    /* the place is a folder, or becomes one: an error that leaves nothing */
     snprintf(path, sizeof path, "%s/d", dir);
+    assert_status(qp_out_file_open(&f, path, &err), QP_OK, &err);
     assert_int_equal(mkdir(path, 0777), 0);
-    assert_status(qp_out_file_put(path, "x", 1, &err), QP_EIO, &err);
+    assert_status(qp_out_file_commit(f, &err), QP_EIO, &err);
     assert_msg(&err, "cannot rename");
+    qp_out_file_close(f);
+    assert_status(qp_out_file_put(path, "x", 1, &err), QP_EIO, &err);
+    assert_msg(&err, "a folder, wanted a file");
     assert_int_equal(dir_n_entries(dir), 2);
     qp_out_file_close(NULL);
     remove_dir(dir);
