@@ -93,7 +93,7 @@ qp_sampling qp_args_sampling(qp_sampling_args *args, const qp_model_info *info)
     return s;
 }
 
-/* One line when tensors are unused: how many, and the first names. */
+/* One line each for what of the folder is left out: unused tensors with the first names, parts, generation settings. */
 static void note_unused(const qp_model *m)
 {
     const qp_checkpoint *c = qp_model_checkpoint(m);
@@ -110,6 +110,8 @@ static void note_unused(const qp_model *m)
     if (n_unused)
         qp_note("%zu tensors are unused: %s%s (`quantpack inspect` lists them)", n_unused, names,
                 n_unused > 3 ? ", ..." : "");
+    const char *not_honoured = qp_model_get_info(m)->not_honoured;
+    if (not_honoured[0]) qp_note("generation_config.json: not done by this version: %s", not_honoured);
     if (n_later) qp_note("%zu tensors of parts that this version does not run (vision, MTP) are left out", n_later);
 }
 

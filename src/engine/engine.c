@@ -481,6 +481,10 @@ static bool draw(qp_engine *e, request *r, const float *logits, qp_finish *why, 
     if (n_out >= r->max_tokens) return true; /* prompt only */
     int32_t token = qp_sampler_draw(e->sampler, logits, &r->sampling, &r->rng, r->tokens, r->n_prompt,
                                     r->tokens + r->n_prompt, n_out);
+    if (token < 0) {
+        *why = QP_FINISH_ERROR;
+        return true;
+    }
     e->stats.n_decode_tokens++;
     if (is_end(e, r, token)) {
         *why = QP_FINISH_STOP;
@@ -518,7 +522,13 @@ static void collect_span(qp_engine *e, uint32_t i, qp_vec logits, uint32_t *next
         while (e->running[k] != r) k++;
         take_running(e, k);
         ++*next_logit;
-        finish(e, r, why, end_token, NULL);
+        qp_err not_finite;
+        if (why == QP_FINISH_ERROR)
+            qp_fail(&not_finite, QP_EFORMAT,
+                    "the logits at position %u are not finite: a weight is NaN or infinite, or the "
+                    "configuration's scales overflow",
+                    pos);
+        finish(e, r, why, end_token, why == QP_FINISH_ERROR ? &not_finite : NULL);
         return;
     }
 }

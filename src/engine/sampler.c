@@ -188,7 +188,8 @@ int32_t qp_sampler_draw(qp_sampler *s, const float *logits, const qp_sampling *p
         l = s->logits;
     }
     size_t best = s->k->argmax(l, s->vocab);
-    if (!(p->temperature > 0) || p->top_k == 1 || !isfinite(l[best])) return (int32_t)best;
+    if (!isfinite(l[best])) return -1;
+    if (!(p->temperature > 0) || p->top_k == 1) return (int32_t)best;
     double scale = 1 / (double)p->temperature;
     if (p->top_k <= 0 && p->top_p >= 1 && p->min_p <= 0) return draw_all(s, l, l[best], scale, rng);
     return draw_top(s, l, p, l[best], scale, rng);

@@ -74,21 +74,31 @@ typedef struct rope_config {
     const json_t *params; /* further keys of the type */
 } rope_config;
 
+static qp_status want_object(const qp_config *c, const char *key, const json_t *v, qp_err *err)
+{
+    if (!v || json_is_null(v) || json_is_object(v)) return QP_OK;
+    return qp_fail(err, QP_EFORMAT, "%s: \"%s\" is not an object", c->where, key);
+}
+
 static qp_status find_rope(const qp_config *c, const char *layer_type, double default_theta, rope_config *r,
                            qp_err *err)
 {
     const json_t *p = json_object_get(c->text, "rope_parameters");
     bool sliding = layer_type && !strcmp(layer_type, "sliding_attention");
+    const json_t *scaling = json_object_get(c->text, "rope_scaling");
+    QP_TRY(want_object(c, "rope_parameters", p, err));
+    QP_TRY(want_object(c, "rope_scaling", scaling, err));
+    if (json_is_object(p) && json_is_object(scaling) && !json_equal(p, scaling))
+        return qp_fail(err, QP_EUNSUPPORTED, "%s: \"rope_parameters\" and \"rope_scaling\" differ; keep one", c->where);
     QP_TRY(qp_json_get_f64(c->text, "partial_rotary_factor", true, 1, &r->partial, c->where, err));
+    const char *key =
+        sliding && json_object_get(c->text, "rope_local_base_freq") ? "rope_local_base_freq" : "rope_theta";
+    QP_TRY(qp_json_get_f64(c->text, key, true, default_theta, &default_theta, c->where, err));
     if (json_is_object(p)) {
         const json_t *nested = layer_type ? json_object_get(p, layer_type) : NULL;
         if (json_is_object(nested)) p = nested;
     } else {
-        p = json_object_get(c->text, "rope_scaling");
-        const char *key =
-            sliding && json_object_get(c->text, "rope_local_base_freq") ? "rope_local_base_freq" : "rope_theta";
-        QP_TRY(qp_json_get_f64(c->text, key, true, default_theta, &default_theta, c->where, err));
-        if (sliding) p = NULL; /* rope_scaling applies to full layers alone */
+        p = sliding ? NULL : scaling; /* rope_scaling applies to full layers alone */
     }
     r->params = json_is_object(p) ? p : NULL;
     QP_TRY(qp_json_get_f64(r->params, "rope_theta", true, default_theta, &r->theta, c->where, err));
@@ -96,9 +106,11 @@ static qp_status find_rope(const qp_config *c, const char *layer_type, double de
     QP_TRY(qp_json_get_str(r->params, "rope_type", NULL, &r->type, c->where, err));
     if (!r->type) QP_TRY(qp_json_get_str(r->params, "type", "default", &r->type, c->where, err));
     QP_TRY(qp_json_get_f64(r->params, "factor", true, 1, &r->factor, c->where, err));
-    if (!(r->theta > 0) || !(r->factor > 0) || !(r->partial > 0 && r->partial <= 1))
-        return qp_fail(err, QP_EFORMAT, "%s: rope theta %g, factor %g, partial_rotary_factor %g out of range", c->where,
-                       r->theta, r->factor, r->partial);
+    bool ok = r->theta >= 1 && r->theta <= 1e15 && r->factor >= 1e-3 && r->factor <= 1e6;
+    if (!ok || !(r->partial > 0 && r->partial <= 1))
+        return qp_fail(err, QP_EFORMAT,
+                       "%s: rope theta %g, factor %g, partial_rotary_factor %g; must be in 1..1e15, 1e-3..1e6, (0, 1]",
+                       c->where, r->theta, r->factor, r->partial);
     return QP_OK;
 }
 
@@ -132,9 +144,15 @@ static qp_status yarn_scale(const qp_config *c, const rope_config *r, double *f,
     QP_TRY(qp_json_get_f64(r->params, "original_max_position_embeddings", true, c->max_position, &original, c->where,
                            err));
     QP_TRY(qp_json_get_f64(r->params, "attention_factor", true, 0.1 * log(r->factor) + 1, magnitude, c->where, err));
-    if (!(fast > 0 && slow > 0 && original > 0 && r->theta > 1))
-        return qp_fail(err, QP_EFORMAT, "%s: yarn rope: beta_fast %g, beta_slow %g, original %g", c->where, fast, slow,
-                       original);
+    if (!(fast > 0 && slow > 0 && original > 0 && r->theta > 1 && *magnitude > 0 && *magnitude <= 100))
+        return qp_fail(err, QP_EFORMAT, "%s: yarn rope: beta_fast %g, beta_slow %g, original %g, attention_factor %g",
+                       c->where, fast, slow, original, *magnitude);
+    const char *const others[] = {"mscale", "mscale_all_dim", "truncate"};
+    for (size_t i = 0; i < 3; i++) {
+        const json_t *v = json_object_get(r->params, others[i]);
+        if (v && !json_is_null(v) && !json_is_true(v))
+            return qp_fail(err, QP_EUNSUPPORTED, "%s: yarn rope with \"%s\"", c->where, others[i]);
+    }
     double two_pi = 2 * acos(-1.0), ln = 2 * log(r->theta);
     double low = floor(dim * log(original / (fast * two_pi)) / ln),
            high = ceil(dim * log(original / (slow * two_pi)) / ln);
@@ -170,5 +188,17 @@ qp_status qp_config_rope(const qp_config *c, const char *layer_type, double defa
                        c->where, r.type);
     }
     *out = (qp_rope){f, n, magnitude};
+    return QP_OK;
+}
+
+qp_status qp_config_want_full_attention(const qp_config *c, qp_err *err)
+{
+    for (uint32_t il = 0; il < c->n_layers; il++) {
+        const char *type;
+        QP_TRY(qp_config_layer_type(c, il, &type, err));
+        if (type && strcmp(type, "full_attention") != 0)
+            return qp_fail(err, QP_EUNSUPPORTED, "%s: layer_types[%u] is \"%s\"; this family has full_attention alone",
+                           c->where, il, type);
+    }
     return QP_OK;
 }

@@ -28,6 +28,9 @@ qp_status qp_config_want_act(const qp_config *c, const char *want, qp_err *err);
 /* "full_attention", "sliding_attention", "linear_attention" of layer il by layer_types; NULL when the key is absent. */
 qp_status qp_config_layer_type(const qp_config *c, uint32_t il, const char **out, qp_err *err);
 
+/* Refuses a layer_types entry other than "full_attention". */
+qp_status qp_config_want_full_attention(const qp_config *c, qp_err *err);
+
 /* Rotation of heads of head_dim channels for a layer type ("full_attention", "sliding_attention"; NULL when all layers
  * are alike). Spellings: rope_parameters (also nested by layer type), rope_theta + rope_scaling, rope_local_base_freq
  * (sliding). partial_rotary_factor limits the rotated channels. Types default, linear, llama3, yarn; others are refused

@@ -58,6 +58,11 @@ static qp_status layer_slides(const qp_config *c, uint32_t il, bool *out, qp_err
     return QP_OK;
 }
 
+static bool cap_ok(double cap)
+{
+    return (cap >= 1e-3 && cap <= 1e6) || !(cap < 0 || cap > 0);
+}
+
 static qp_status read_config(qp_loader *ld, gemma3 *m, uint32_t *window, qp_err *err)
 {
     const qp_config *c = &ld->cfg;
@@ -74,9 +79,9 @@ static qp_status read_config(qp_loader *ld, gemma3 *m, uint32_t *window, qp_err 
     if (bidirectional)
         return qp_fail(err, QP_EUNSUPPORTED, "%s: use_bidirectional_attention: only causal decoding is served",
                        c->where);
-    if (!(scalar > 0) || attn_cap < 0 || logit_cap < 0)
-        return qp_fail(err, QP_EFORMAT, "%s: query_pre_attn_scalar %g, soft caps %g and %g", c->where, scalar, attn_cap,
-                       logit_cap);
+    if (!(scalar >= 1e-3 && scalar <= 1e6) || !cap_ok(attn_cap) || !cap_ok(logit_cap))
+        return qp_fail(err, QP_EFORMAT, "%s: query_pre_attn_scalar %g, soft caps %g and %g; must be in 1e-3..1e6",
+                       c->where, scalar, attn_cap, logit_cap);
     m->cfg = *c;
     m->logit_cap = (float)logit_cap;
     m->attn = (qp_attention){.n_heads = c->n_heads,

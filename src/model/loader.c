@@ -2,6 +2,7 @@
 #include "model/loader.h"
 
 #include "base/alloc.h"
+#include "base/checked.h"
 #include "base/num.h"
 #include "quant/exl3.h"
 
@@ -133,6 +134,10 @@ qp_status qp_load_linear(qp_loader *ld, const char *name, uint32_t n_out, uint32
         static const char *const parts[] = {".trellis", ".suh", ".svh", ".su", ".sv", ".mcg", ".mul1", ".bias"};
         l.kind = QP_LINEAR_EXL3;
         QP_TRY(qp_exl3_bind(&l.exl3, ld->ckpt, name, n_in, n_out, ld->arena, err));
+        if (l.exl3.n_in != qp_round_up(n_in, 128) || l.exl3.n_out != qp_round_up(n_out, 128))
+            return qp_fail(err, QP_EFORMAT, "%s.trellis: stored for %u x %u, the config's %u x %u pads to %zu x %zu",
+                           name, l.exl3.n_in, l.exl3.n_out, n_in, n_out, qp_round_up(n_in, 128),
+                           qp_round_up(n_out, 128));
         for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) find_and_mark(ld, name, parts[i]);
         *out = l;
         return QP_OK;
@@ -222,8 +227,19 @@ qp_status qp_load_head(qp_loader *ld, const qp_embedding *embed, qp_linear *out,
     static const char *const names[] = {"lm_head", "language_model.lm_head", "model.lm_head",
                                         "model.language_model.lm_head"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        if (has(ld, names[i], ".trellis") || has(ld, names[i], ".weight"))
+        if (has(ld, names[i], ".trellis") || has(ld, names[i], ".weight")) {
+            /* The embedding is then read by rows alone. */
+            if (embed->table) ld->weight_bytes -= (size_t)embed->n_rows * embed->n_cols * qp_wtype_bytes(embed->wtype);
             return qp_load_linear(ld, names[i], ld->cfg.vocab, ld->cfg.d_model, out, err);
+        }
+    bool tied = true;
+    const json_t *owner = json_object_get(ld->cfg.root, "tie_word_embeddings") ? ld->cfg.root : ld->cfg.text;
+    QP_TRY(qp_json_get_bool(owner, "tie_word_embeddings", true, &tied, ld->cfg.where, err));
+    if (!tied)
+        return qp_fail(err, QP_EFORMAT,
+                       "%s: tensor lm_head.weight (or .trellis) is missing, and \"tie_word_embeddings\" is "
+                       "false",
+                       qp_checkpoint_dir(ld->ckpt));
     if (!embed->table)
         return qp_fail(err, QP_EFORMAT, "%s: no lm_head tensor, and a trellis embedding cannot serve as one",
                        qp_checkpoint_dir(ld->ckpt));
@@ -232,5 +248,17 @@ qp_status qp_load_head(qp_loader *ld, const qp_embedding *embed, qp_linear *out,
                        .n_out = embed->n_rows,
                        .wtype = embed->wtype,
                        .w = embed->table};
+    return QP_OK;
+}
+
+qp_status qp_load_want_bias(const qp_loader *ld, const char *key, uint32_t il, const qp_linear *const *l, size_t n,
+                            qp_err *err)
+{
+    bool wanted;
+    QP_TRY(qp_json_get_bool(ld->cfg.text, key, false, &wanted, ld->cfg.where, err));
+    for (size_t i = 0; wanted && i < n; i++)
+        if (!(l[i]->kind == QP_LINEAR_EXL3 ? l[i]->exl3.bias : l[i]->bias))
+            return qp_fail(err, QP_EFORMAT, "%s: \"%s\" is true, but layer %u lacks a bias tensor", ld->cfg.where, key,
+                           il);
     return QP_OK;
 }

@@ -66,6 +66,11 @@ qp_status qp_load_embedding(qp_loader *ld, qp_embedding *out, qp_err *err);
 /* The output head: lm_head as EXL3 or dense, under any of its prefixes, else the embedding table itself. */
 qp_status qp_load_head(qp_loader *ld, const qp_embedding *embed, qp_linear *out, qp_err *err);
 
+/* When the config's flag `key` (attention_bias, mlp_bias) is true, each of the n linears of layer il must have a bias.
+ */
+qp_status qp_load_want_bias(const qp_loader *ld, const char *key, uint32_t il, const qp_linear *const *l, size_t n,
+                            qp_err *err);
+
 /* n zeroed elements of size bytes from the model's arena. */
 qp_status qp_load_alloc(qp_loader *ld, size_t n, size_t size, void *out, qp_err *err);
 #endif

@@ -7,8 +7,10 @@
 #include "model/family.h"
 
 #include <limits.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
 static const qp_family *const families[] = {&qp_family_llama, &qp_family_qwen3, &qp_family_gemma3, &qp_family_qwen3_5};
 enum { N_FAMILIES = sizeof families / sizeof *families };
@@ -78,44 +80,94 @@ static const char *find_prefix(const qp_checkpoint *c)
     return "model.";
 }
 
-static void add_eos(qp_model_info *info, const json_t *v)
+static qp_status add_eos(qp_model_info *info, const json_t *v, const char *where, qp_err *err)
 {
     size_t n = json_is_array(v) ? json_array_size(v) : 1;
+    if (!v || json_is_null(v)) return QP_OK;
     for (size_t i = 0; i < n; i++) {
         const json_t *e = json_is_array(v) ? json_array_get(v, i) : v;
         bool seen = false;
-        if (!json_is_integer(e) || json_integer_value(e) < 0 || json_integer_value(e) >= INT_MAX) continue;
+        if (!json_is_integer(e) || json_integer_value(e) < 0 || json_integer_value(e) >= INT_MAX)
+            return qp_fail(err, QP_EFORMAT, "%s: \"eos_token_id\" must be a token id or a list of them", where);
         int32_t id = (int32_t)json_integer_value(e);
         for (uint32_t k = 0; k < info->n_eos; k++) seen = seen || info->eos[k] == id;
-        if (!seen && info->n_eos < QP_MAX_EOS) info->eos[info->n_eos++] = id;
+        if (seen) continue;
+        if (info->n_eos == QP_MAX_EOS)
+            return qp_fail(err, QP_ELIMIT, "%s: more than %d different \"eos_token_id\"", where, QP_MAX_EOS);
+        info->eos[info->n_eos++] = id;
+    }
+    return QP_OK;
+}
+
+/* A sampling default in [lo, hi]; -1 when the file does not give it. */
+static qp_status get_default(const json_t *g, const char *key, double lo, double hi, double *out, const char *where,
+                             qp_err *err)
+{
+    const json_t *v = json_object_get(g, key);
+    QP_TRY(qp_json_get_f64(g, key, true, -1, out, where, err));
+    if (v && !json_is_null(v) && !(*out >= lo && *out <= hi))
+        return qp_fail(err, QP_EFORMAT, "%s: \"%s\" is %g, must be in %g..%g", where, key, *out, lo, hi);
+    return QP_OK;
+}
+
+/* Fields that would change the text and are not done here, by name. */
+static void note_not_honoured(qp_model_info *info, const json_t *g)
+{
+    static const char *const keys[] = {
+        "suppress_tokens",      "begin_suppress_tokens", "bad_words_ids",
+        "no_repeat_ngram_size", "stop_strings",          "sequence_bias",
+        "forced_bos_token_id",  "forced_eos_token_id",   "exponential_decay_length_penalty",
+        "penalty_alpha"};
+    size_t used = 0;
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        const json_t *v = json_object_get(g, keys[i]);
+        bool off = !v || json_is_null(v) || (json_is_array(v) && !json_array_size(v)) ||
+                   (json_is_number(v) && !(json_number_value(v) > 0));
+        if (off || used >= sizeof info->not_honoured) continue;
+        int n =
+            snprintf(info->not_honoured + used, sizeof info->not_honoured - used, "%s%s", used ? ", " : "", keys[i]);
+        used += n > 0 ? (size_t)n : 0;
     }
 }
 
+static qp_status read_generation_file(qp_model_info *info, const json_t *g, const char *path, qp_err *err)
+{
+    double top_k = -1;
+    bool sample;
+    if (!json_is_object(g)) return qp_fail(err, QP_EFORMAT, "%s: not a JSON object", path);
+    QP_TRY(add_eos(info, json_object_get(g, "eos_token_id"), path, err));
+    QP_TRY(get_default(g, "temperature", 0, 100, &info->temperature, path, err));
+    QP_TRY(get_default(g, "top_p", 1e-6, 1, &info->top_p, path, err));
+    QP_TRY(get_default(g, "min_p", 0, 1, &info->min_p, path, err));
+    QP_TRY(get_default(g, "repetition_penalty", 1e-3, 100, &info->repetition_penalty, path, err));
+    QP_TRY(get_default(g, "top_k", -1, INT_MAX, &top_k, path, err));
+    if (floor(top_k) < top_k) return qp_fail(err, QP_EFORMAT, "%s: \"top_k\" is %g, not an integer", path, top_k);
+    QP_TRY(qp_json_get_bool(g, "do_sample", true, &sample, path, err));
+    if (!sample) info->temperature = 0; /* as transformers: greedy, whatever temperature says */
+    info->top_k = top_k < INT_MAX ? (int32_t)top_k : -1;
+    note_not_honoured(info, g);
+    return QP_OK;
+}
+
 /* generation_config.json is optional; a malformed one is an error, since ignoring it would change answers. */
-static qp_status read_generation(qp_model_info *info, const json_t *text, const char *dir, qp_err *err)
+static qp_status read_generation(qp_model_info *info, const json_t *text, const char *dir, const char *config,
+                                 qp_err *err)
 {
     char path[PATH_MAX];
-    double top_k = -1;
+    struct stat unused;
     json_t *g = NULL;
-    info->bos = -1;
+    info->bos = info->top_k = -1;
     info->temperature = info->top_p = info->min_p = info->repetition_penalty = -1;
     const json_t *bos = json_object_get(text, "bos_token_id");
     if (json_is_integer(bos)) info->bos = (int32_t)json_integer_value(bos);
     QP_TRY(qp_path_join(path, sizeof path, dir, "generation_config.json", err));
-    if (qp_path_is_file(path)) {
+    if (lstat(path, &unused) == 0) {
         QP_TRY(qp_json_load(&g, path, err));
-        add_eos(info, json_object_get(g, "eos_token_id"));
-        qp_status st = qp_json_get_f64(g, "temperature", true, -1, &info->temperature, path, err);
-        if (st == QP_OK) st = qp_json_get_f64(g, "top_p", true, -1, &info->top_p, path, err);
-        if (st == QP_OK) st = qp_json_get_f64(g, "min_p", true, -1, &info->min_p, path, err);
-        if (st == QP_OK) st = qp_json_get_f64(g, "repetition_penalty", true, -1, &info->repetition_penalty, path, err);
-        if (st == QP_OK) st = qp_json_get_f64(g, "top_k", true, -1, &top_k, path, err);
+        qp_status st = read_generation_file(info, g, path, err);
         json_decref(g);
         QP_TRY(st);
     }
-    info->top_k = top_k >= 0 && top_k < INT_MAX ? (int32_t)top_k : -1;
-    add_eos(info, json_object_get(text, "eos_token_id"));
-    return QP_OK;
+    return add_eos(info, json_object_get(text, "eos_token_id"), config, err);
 }
 
 static void mark_later(qp_model *m)
@@ -145,7 +197,7 @@ static qp_status load(qp_model *m, const json_t *root, const char *where, const 
     m->info.heap_bytes = m->arena.total;
     m->info.n_weights = ld.n_weights;
     mark_later(m);
-    return read_generation(&m->info, ld.cfg.text, qp_checkpoint_dir(m->ckpt), err);
+    return read_generation(&m->info, ld.cfg.text, qp_checkpoint_dir(m->ckpt), where, err);
 }
 
 static qp_status open_in(qp_model *m, const char *dir, const qp_model_opts *opts, qp_err *err)

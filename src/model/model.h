@@ -21,7 +21,7 @@ typedef struct qp_model_opts {
     qp_exl3_arith arith; /* for tensors of the mul1 codebook; the others always take QP_EXL3_F32 */
 } qp_model_opts;
 
-enum { QP_MAX_EOS = 16 };
+enum { QP_MAX_EOS = 64 };
 
 typedef struct qp_model_info {
     const char *family;                /* "llama", "qwen3", ... */
@@ -34,7 +34,9 @@ typedef struct qp_model_info {
     /* Defaults of generation_config.json; negative: not given. */
     double temperature, top_p, min_p, repetition_penalty;
     int32_t top_k;
-    size_t weight_bytes; /* bytes of tensors that a forward pass reads, in the mapping */
+    /* Fields of generation_config.json that would change the text and are not done here, comma-separated; "": none. */
+    char not_honoured[160];
+    size_t weight_bytes; /* bytes of tensors that a forward pass reads whole, in the mapping (not an untied embedding) */
     size_t heap_bytes;   /* bytes held on the heap for weights */
     uint64_t n_weights;  /* weights of all bound tensors, embedding and head included */
 } qp_model_info;

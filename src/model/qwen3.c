@@ -48,6 +48,7 @@ static qp_status qwen3_load(qp_loader *ld, void **model, qp_cache_layer *layers,
     if (windowed)
         return qp_fail(err, QP_EUNSUPPORTED, "%s: \"use_sliding_window\": no Qwen3 release sets it", c->where);
     QP_TRY(qp_config_want_act(c, "silu", err));
+    QP_TRY(qp_config_want_full_attention(c, err));
     QP_TRY(qp_config_rope(c, NULL, 1000000, ld->arena, &m->rope, err));
     m->attn = (qp_attention){.n_heads = c->n_heads,
                              .n_kv_heads = c->n_kv_heads,
@@ -63,6 +64,9 @@ static qp_status qwen3_load(qp_loader *ld, void **model, qp_cache_layer *layers,
     for (uint32_t il = 0; il < c->n_layers; il++) {
         QP_TRY(qp_load_table(ld, layer_tensors, sizeof layer_tensors / sizeof *layer_tensors, dims, il, &m->layers[il],
                              err));
+        const qwen3_layer *l = &m->layers[il];
+        QP_TRY(qp_load_want_bias(ld, "attention_bias", il, (const qp_linear *[]){&l->q, &l->k, &l->v, &l->o}, 4, err));
+        QP_TRY(qp_load_want_bias(ld, "mlp_bias", il, (const qp_linear *[]){&l->gate, &l->up, &l->down}, 3, err));
         layers[il] = (qp_cache_layer){QP_CACHE_ATTENTION, c->n_kv_heads, c->head_dim, 0, 0};
     }
     snprintf(name, sizeof name, "%snorm.weight", ld->prefix);

@@ -117,8 +117,10 @@ static qp_status qwen3_5_load(qp_loader *ld, void **model, qp_cache_layer *layer
     m->cfg = *c;
     QP_TRY(qp_config_want_act(c, "silu", err));
     QP_TRY(read_delta(c, &delta, err));
-    qp_config rope_cfg = *c;
-    QP_TRY(qp_config_rope(&rope_cfg, NULL, 10000000, ld->arena, &m->rope, err));
+    bool gated;
+    QP_TRY(qp_json_get_bool(c->text, "attn_output_gate", true, &gated, c->where, err));
+    if (!gated) return qp_fail(err, QP_EUNSUPPORTED, "%s: \"attn_output_gate\" is false", c->where);
+    QP_TRY(qp_config_rope(c, NULL, 10000000, ld->arena, &m->rope, err));
     m->attn = (qp_attention){.n_heads = c->n_heads,
                              .n_kv_heads = c->n_kv_heads,
                              .head_dim = c->head_dim,

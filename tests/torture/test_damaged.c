@@ -163,12 +163,103 @@ static void test_wrong_configurations_are_refused_by_name(void **state)
            "layers\":4,"
            "\"num_attention_heads\":4,\"num_key_value_heads\":3,\"vocab_size\":320}",
            QP_EFORMAT, "num_key_value_heads");
+    expect(LLAMA ",\"rope_parameters\":[]}", QP_EFORMAT, "rope_parameters");
+    expect(LLAMA ",\"rope_parameters\":{\"rope_theta\":1e4},\"rope_scaling\":{\"type\":\"linear\",\"factor\":2}}",
+           QP_EUNSUPPORTED, "rope_scaling");
+    expect(LLAMA ",\"rope_scaling\":{\"type\":\"linear\",\"factor\":1e-308}}", QP_EFORMAT, "factor");
+    expect(LLAMA ",\"eos_token_id\":\"x\"}", QP_EFORMAT, "eos_token_id");
+    expect(LLAMA ",\"eos_token_id\":[2,-5]}", QP_EFORMAT, "eos_token_id");
+    expect(LLAMA ",\"attention_bias\":true}", QP_EFORMAT, "attention_bias");
+    expect(LLAMA ",\"mlp_bias\":true}", QP_EFORMAT, "mlp_bias");
+    expect(LLAMA ",\"layer_types\":[\"x\",\"x\",\"x\",\"x\"]}", QP_EUNSUPPORTED, "layer_types");
     spill("config.json", c.data, c.len);
+    const char *const bad_generation[] = {"[]",
+                                          "{\"temperature\":-1}",
+                                          "{\"top_k\":1.5}",
+                                          "{\"top_p\":2}",
+                                          "{\"repetition_penalty\":0}",
+                                          "{\"eos_token_id\":[[1]]}"};
+    for (size_t i = 0; i < sizeof bad_generation / sizeof *bad_generation; i++) {
+        spill("generation_config.json", bad_generation[i], strlen(bad_generation[i]));
+        if (try_model(&err) != QP_EFORMAT || !strstr(err.msg, "generation_config.json"))
+            fail_msg("%s was not refused: %s", bad_generation[i], err.msg);
+    }
     spill("generation_config.json", "{", 1);
     assert_int_equal(try_model(&err), QP_EFORMAT);
     assert_non_null(strstr(err.msg, "generation_config.json"));
     spill("generation_config.json", "{}", 2);
     CHECK_OK(try_model(&err));
+    free(w.data);
+    free(c.data);
+}
+
+/* A pack whose config names other widths than its tensors were made for, and one that lost its head. */
+static void test_packs_that_do_not_fit_their_config(void **state)
+{
+    (void)state;
+    bytes w, c;
+    qp_err err;
+    copy_model("llama-exl3", &w, &c);
+    char *text = (char *)c.data, *at = strstr(text, "352");
+    assert_non_null(at);
+    memcpy(at, "100", 3);
+    spill("config.json", c.data, c.len);
+    assert_int_equal(try_model(&err), QP_EFORMAT);
+    assert_non_null(strstr(err.msg, "mlp."));
+    free(w.data);
+    free(c.data);
+    copy_model("smollm2", &w, &c);
+    text = (char *)c.data;
+    at = strstr(text, "\"tie_word_embeddings\": true");
+    assert_non_null(at);
+    memcpy(at, "\"tie_word_embeddings\":false", strlen("\"tie_word_embeddings\":false"));
+    spill("config.json", c.data, c.len);
+    assert_int_equal(try_model(&err), QP_EFORMAT);
+    assert_non_null(strstr(err.msg, "lm_head"));
+    free(w.data);
+    free(c.data);
+}
+
+/* NaN weights are no answer: the request ends with an error that says so. */
+static void test_nan_weights_end_a_request_with_an_error(void **state)
+{
+    (void)state;
+    bytes w, c;
+    qp_err err;
+    qp_model *m = NULL;
+    qp_engine *e = NULL;
+    size_t header, left = 1;
+    copy_model("llama", &w, &c);
+    memcpy(&header, w.data, 8);
+    memset(w.data + 8 + header, 0xFF, w.len - 8 - header); /* bf16 NaN everywhere, norms included: refused at load */
+    spill("model.safetensors", w.data, w.len);
+    assert_int_equal(try_model(&err), QP_EFORMAT);
+    free(w.data);
+    free(c.data);
+    copy_model("llama", &w, &c);
+    CHECK_OK(qp_model_open(&m, dir, &(qp_model_opts){QP_EXL3_F32}, &err));
+    const qp_tensor *t = qp_checkpoint_find(qp_model_checkpoint(m), "model.layers.0.mlp.down_proj.weight");
+    size_t offset = 0;
+    for (size_t i = 0; i + 8 < w.len && !offset; i++)
+        if (!memcmp(w.data + i, t->data, 64)) offset = i;
+    qp_model_close(m);
+    assert_true(offset > 0);
+    memset(w.data + offset, 0xFF, 4096);
+    spill("model.safetensors", w.data, w.len);
+    CHECK_OK(qp_model_open(&m, dir, &(qp_model_opts){QP_EXL3_F32}, &err));
+    qp_engine_opts o = {.n_threads = 1, .max_model_len = 16, .max_num_seqs = 1};
+    CHECK_OK(qp_engine_new(&e, m, &o, &err));
+    int32_t tokens[4];
+    uint64_t id;
+    qp_collect col = {.tokens = tokens};
+    const int32_t prompt[3] = {1, 2, 3};
+    qp_request r = qp_test_request(&col, prompt, 3, 2);
+    CHECK_OK(qp_engine_submit(e, &r, &id, &err));
+    while (left) CHECK_OK(qp_engine_step(e, &left, &err));
+    assert_int_equal(col.why, QP_FINISH_ERROR);
+    assert_non_null(strstr(col.error, "not finite"));
+    qp_engine_free(e);
+    qp_model_close(m);
     free(w.data);
     free(c.data);
 }
@@ -194,6 +285,8 @@ static int remove_dir(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_wrong_configurations_are_refused_by_name),
+                                       cmocka_unit_test(test_packs_that_do_not_fit_their_config),
+                                       cmocka_unit_test(test_nan_weights_end_a_request_with_an_error),
                                        cmocka_unit_test(test_cut_and_flipped_weights)};
     return cmocka_run_group_tests(tests, make_dir, remove_dir);
 }
