@@ -11,21 +11,21 @@
  * Bound: a tile row adds at most 32 * 255 * 128 to an int32, so 2048 tile rows (32768 inputs) fit; then sums go to
  * int64. All sums are exact.
  *
- * Order: memory as in exl3_i16_zmm.h, runs of 16 tile rows over blocks of up to 128 columns, C tiles of a block in
+ * Order: memory as in exl3_i16_zmm.h, runs of 8 tile rows over blocks of up to 128 columns, C tiles of a block in
  * scratch between runs. Four tile columns are in flight: B is loaded once for four, and what one step stores is read by
  * the next (a tile read back at once waits for its stores: a third slower). */
 #include "kernels/cpu/exl3_amx.h"
 #include "kernels/cpu/exl3_vnni.h"
 
 enum {
-    RUN_TILES = 16,   /* tile rows of a run */
+    RUN_TILES = 8,    /* tile rows of a run */
     GROUP = 4,        /* tile columns in flight */
     BLOCK_ACCS = 128, /* tile columns times rows of a block */
     FLUSH_TILES = 2048,
     MAX_ROWS = 4
 };
 
-/* Everything a call keeps in scratch: 72 KiB; qp_exl3_zmm_scratch is at least 80. */
+/* Everything a call keeps in scratch: 64 KiB; qp_exl3_zmm_scratch is at least 80. */
 typedef struct few_scratch {
     uint8_t a[2][GROUP][1024];             /* A tiles: of this step, of the one before */
     uint8_t b[RUN_TILES * MAX_ROWS * 256]; /* B tiles of a run: [tile row][16][16 n_rows] bytes */
@@ -259,6 +259,8 @@ static void block_run(const few_mul *m, few_scratch *s, size_t k, size_t n)
                  .a = s->a[0][0],
                  .b = s->b,
                  .c = (uint8_t *)s->c};
+    if (k == 0) /* nobody asked for the first columns yet */
+        for (size_t i = 0; i < n; i++) ask_for(row + i * m->stride, (n_four ? GROUP : m->n_c) * m->tile_bytes);
     activations(s->b, m->xq + 16 * k, m->ldx, m->n_rows, n);
     if (n_four > GROUP) { /* all but the last four ask for the next four */
         r.ahead = row + GROUP * m->tile_bytes;
