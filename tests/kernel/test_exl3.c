@@ -205,8 +205,8 @@ static void test_mul_of_the_longest_rows(void **state)
         for (int e = 0; e < 2; e++) {
             tensor x = tensor_new(widths[w], 128, 16, QP_EXL3_MUL1, 13);
             if (e) memset(x.trellis.data, 0, (size_t)widths[w] / 16 * 8 * 32);
-            const mul_case c = {5, 7, 8, 0, e};
-            check_mul(k, n, &x, &c);
+            const mul_case cases[] = {{3, 7, 8, 0, e}, {5, 7, 8, 0, e}};
+            for (int c = 0; c < 2; c++) check_mul(k, n, &x, &cases[c]);
             tensor_free(&x);
         }
 }
