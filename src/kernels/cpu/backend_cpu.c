@@ -340,6 +340,14 @@ static uint32_t decode_chunk(uint32_t n_tiles, uint32_t n_threads)
     return chunk < 4 ? 4 : chunk > 64 ? 64 : chunk;
 }
 
+/* The same for many rows: equal parts, as many for every thread, of at most 16 tiles (a strip of level amx). */
+static uint32_t prefill_chunk(uint32_t n_tiles, uint32_t n_threads)
+{
+    size_t n_parts = n_threads * qp_div_up(n_tiles, (size_t)n_threads * 16);
+    uint32_t chunk = (uint32_t)qp_round_up(qp_div_up(n_tiles, n_parts), 2);
+    return chunk < 4 ? 4 : chunk;
+}
+
 static void prepare(linear_job *j, uint32_t i)
 {
     qp_step *s = j->s;
@@ -352,7 +360,8 @@ static void prepare(linear_job *j, uint32_t i)
         return;
     }
     const qp_exl3 *t = &w->l->exl3;
-    w->chunk = rows <= 4 ? decode_chunk(t->n_out / 16, qp_pool_n_threads(ctx_of(s)->pool)) : 8;
+    w->chunk = rows <= 4 ? decode_chunk(t->n_out / 16, qp_pool_n_threads(ctx_of(s)->pool))
+                         : prefill_chunk(t->n_out / 16, qp_pool_n_threads(ctx_of(s)->pool));
     need_worker_scratch(s, qp_max_size(k->exl3_scratch_bytes(t->n_in), t->n_in * sizeof(float)));
     if (is_i16(w->l)) {
         w->xq = take(s, rows * t->n_in * sizeof(int16_t));

@@ -26,7 +26,7 @@ enum {
     TILE_BYTES = 1024, /* 16 rows of 64 bytes */
     BLOCK_ROWS = 32,
     CHUNK_STEPS = 12, /* k of an activation panel, in steps */
-    STRIP_TILES = 8,  /* columns / 16 that are decoded at once, if they fit */
+    STRIP_TILES = 16, /* columns / 16 that are decoded at once, if they fit */
     STRIP_BYTES = 1 << 20,
     X_PANEL = CHUNK_STEPS * BLOCK_ROWS * STEP_K,
     SUMS = 4 * 256 /* one product of 32 rows by 32 columns: [row tile][column tile][16][16] */
