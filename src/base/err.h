@@ -4,7 +4,8 @@
 
 #include <quantpack.h>
 
-/* Sets err to st with a printf-style message and returns st. A message longer than the buffer is cut. */
+/* Sets err to st with a printf-style message and returns st. A message longer than the buffer
+ * loses its middle, which is a long name: the reason stands at the end. */
 qp_status qp_fail(qp_err *err, qp_status st, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 
 /* Puts "<formatted text>: " before err's message and returns err->status. */

@@ -25,16 +25,31 @@ static void test_long_messages_are_cut(void **state)
     text[sizeof text - 1] = 0;
     qp_fail(&err, QP_EIO, "%s", text);
     assert_int_equal(strlen(err.msg), sizeof err.msg - 1);
-    for (size_t n = 0; n < 600; n++) { /* every length of the prefix, and what remains of the message after it */
-        char prefix[600];
-        memset(prefix, 'p', n);
-        prefix[n] = 0;
-        qp_fail(&err, QP_EIO, "%s", text);
-        assert_int_equal(qp_wrap(&err, "%s", prefix), QP_EIO);
-        size_t len = strlen(err.msg);
-        assert_true(len < sizeof err.msg);
-        assert_true(!strncmp(err.msg, prefix, n < len ? n : len));
-        if (n + 3 <= sizeof err.msg - 1) assert_true(!strncmp(err.msg + n, ": ", 2) && len >= n + 2);
+    for (size_t n = 0; n < 600; n++) { /* every length of a name before the reason */
+        char name[600];
+        memset(name, 'p', n);
+        name[n] = 0;
+        for (int wrapped = 0; wrapped < 2; wrapped++) {
+            if (wrapped) {
+                qp_fail(&err, QP_EIO, "the reason");
+                assert_int_equal(qp_wrap(&err, "%s", name), QP_EIO);
+            } else {
+                qp_fail(&err, QP_EIO, "%s: the reason", name);
+            }
+            size_t len = strlen(err.msg), whole = n + strlen(": the reason");
+            assert_int_equal(len, whole < sizeof err.msg ? whole : sizeof err.msg - 1);
+            assert_string_equal(err.msg + len - 12, ": the reason");
+            assert_true(!strncmp(err.msg, name, n < 80 ? n : 80));
+            assert_true(whole < sizeof err.msg || strstr(err.msg, "p...p"));
+        }
+    }
+    for (size_t n = 0; n < 8; n++) { /* no character is cut in two */
+        char name[604] = "xxxxxxxx";
+        for (size_t i = 0; i < 290; i++) memcpy(name + n + 2 * i, "\xC3\xA9", 3);
+        qp_fail(&err, QP_EIO, "%s: the reason", name);
+        const char *dots = strstr(err.msg, "...");
+        assert_non_null(dots);
+        assert_true((unsigned char)dots[-1] == 0xA9 && (unsigned char)dots[3] == 0xC3);
     }
 }
 
