@@ -14,6 +14,8 @@ qp_status qp_map_open(qp_map *out, const char *path, qp_err *err)
 {
     struct stat s;
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0 && errno == ENOENT && qp_path_exists(path))
+        return qp_fail(err, QP_EIO, "%s: a symbolic link that leads nowhere", path);
     if (fd < 0) return qp_fail(err, QP_EIO, "%s: %s", path, strerror(errno));
     if (fstat(fd, &s) || !S_ISREG(s.st_mode)) {
         close(fd);
@@ -55,6 +57,12 @@ int qp_path_is_file(const char *path)
 {
     struct stat s;
     return !stat(path, &s) && S_ISREG(s.st_mode);
+}
+
+int qp_path_exists(const char *path)
+{
+    struct stat s;
+    return !lstat(path, &s) || (errno != ENOENT && errno != ENOTDIR && errno != ENAMETOOLONG);
 }
 
 int qp_path_is_dir(const char *path)

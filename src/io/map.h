@@ -21,4 +21,8 @@ qp_status qp_path_join(char *out, size_t cap, const char *dir, const char *name,
 /* True when path names an existing regular file (dir: folder). */
 int qp_path_is_file(const char *path);
 int qp_path_is_dir(const char *path);
+
+/* True when something has the name path: a file, a folder, a pipe, also a link that leads nowhere, or something that
+ * cannot be looked at. An optional file that exists in this sense is opened, so that what is wrong with it is said. */
+int qp_path_exists(const char *path);
 #endif

@@ -109,7 +109,7 @@ static qp_status add_json(qp_chat *c, const json_t *v, const char *origin, qp_er
 
 static qp_status add_override(qp_chat *c, const char *override, qp_err *err)
 {
-    if (qp_path_is_file(override)) {
+    if (qp_path_exists(override)) {
         QP_TRY(add_file(c, "default", override, override, err));
     } else if (strstr(override, "{{") || strstr(override, "{%") || strchr(override, '\n')) {
         QP_TRY(add(c, "default", override, strlen(override), "the given chat template", err));
@@ -127,7 +127,7 @@ static qp_status add_folder(qp_chat *c, const char *dir, qp_err *err)
     char path[MAX_PATH], file[MAX_PATH], name[256];
     qp_status st = QP_OK;
     QP_TRY(qp_path_join(path, sizeof path, dir, folder, err));
-    if (!qp_path_is_dir(path)) return QP_OK;
+    if (!qp_path_exists(path)) return QP_OK;
     DIR *d = opendir(path);
     if (!d) return qp_fail(err, QP_EIO, "%s: %s", path, strerror(errno));
     for (struct dirent *e; st == QP_OK && (e = readdir(d));) {
@@ -162,7 +162,7 @@ static qp_status load_object(json_t **out, const char *dir, const char *name, qp
 {
     char path[MAX_PATH];
     QP_TRY(qp_path_join(path, sizeof path, dir, name, err));
-    if (!qp_path_is_file(path)) return QP_OK;
+    if (!qp_path_exists(path)) return QP_OK;
     QP_TRY(qp_json_load(out, path, err));
     return json_is_object(*out) ? QP_OK : qp_fail(err, QP_EFORMAT, "%s: not a JSON object", path);
 }
@@ -176,7 +176,7 @@ static qp_status open_dir(qp_chat *c, const char *dir, bool overridden, qp_err *
     QP_TRY_OUT(read_tokens(c, config, err));
     if (overridden) goto out;
     QP_TRY_OUT(qp_path_join(path, sizeof path, dir, "chat_template.jinja", err));
-    if (qp_path_is_file(path)) QP_TRY_OUT(add_file(c, "default", path, "chat_template.jinja", err));
+    if (qp_path_exists(path)) QP_TRY_OUT(add_file(c, "default", path, "chat_template.jinja", err));
     if (!c->n_templates) {
         QP_TRY_OUT(load_object(&file, dir, "chat_template.json", err));
         QP_TRY_OUT(add_json(c, json_object_get(file, "chat_template"), "chat_template.json", err));

@@ -128,8 +128,13 @@ qp_status qp_tokenizer_open(qp_tokenizer **out, const char *dir, qp_err *err)
     qp_map file = {0}, config = {0};
     QP_TRY(qp_path_join(path, sizeof path, dir, "tokenizer.json", err));
     QP_TRY(qp_path_join(config_path, sizeof config_path, dir, "tokenizer_config.json", err));
+    if (!qp_path_exists(path))
+        return qp_fail(err, QP_EIO,
+                       "%s: no such file; copy it from the original model (tokenizer.model is not read), or give token "
+                       "ids instead of text",
+                       path);
     QP_TRY(qp_map_open(&file, path, err));
-    bool have = qp_path_is_file(config_path);
+    bool have = qp_path_exists(config_path);
     qp_status st = have ? qp_map_open(&config, config_path, err) : QP_OK;
     if (st == QP_OK)
         st = qp_tokenizer_parse(out, file.len ? (const char *)file.data : "", file.len,

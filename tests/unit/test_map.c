@@ -35,6 +35,13 @@ static void test_open(void **state)
     assert_true(qp_path_is_file(file) && !qp_path_is_dir(file));
     assert_true(!qp_path_is_file(dir) && qp_path_is_dir(dir));
     assert_true(!qp_path_is_file(path) && !qp_path_is_dir(path));
+    assert_true(qp_path_exists(file) && qp_path_exists(dir) && qp_path_exists(path));
+    assert_int_equal(unlink(path), 0);
+    assert_false(qp_path_exists(path));
+    assert_int_equal(symlink("nowhere", path), 0);
+    assert_true(qp_path_exists(path) && !qp_path_is_file(path));
+    assert_status(qp_map_open(&m, path, &err), QP_EIO, &err);
+    assert_msg(&err, "leads nowhere");
     remove_dir(dir);
 }
 
