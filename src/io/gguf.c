@@ -427,6 +427,11 @@ static const entry *find(const qp_gguf *g, const char *key)
     return g->n_kv ? bsearch(&want, g->kv, g->n_kv, sizeof *g->kv, by_key) : NULL;
 }
 
+const char *qp_gguf_key_at(const qp_gguf *g, size_t i)
+{
+    return i < g->n_kv ? g->kv[i].key : NULL;
+}
+
 bool qp_gguf_has(const qp_gguf *g, const char *key)
 {
     return find(g, key) != NULL;

@@ -68,6 +68,9 @@ const qp_gguf_tensor *qp_gguf_tensor_find(const qp_gguf *g, const char *name); /
 
 bool qp_gguf_has(const qp_gguf *g, const char *key);
 
+/* The i-th metadata key in the order of their bytes; NULL after the last. */
+const char *qp_gguf_key_at(const qp_gguf *g, size_t i);
+
 /* Metadata getters. A missing key gives *fallback, or an error where fallback is NULL. Another type, or a value out of
  * range, is QP_EFORMAT naming the key. Integers of any width are accepted by get_u64. */
 qp_status qp_gguf_get_u64(const qp_gguf *g, const char *key, uint64_t lo, uint64_t hi, const uint64_t *fallback,

@@ -447,10 +447,44 @@ static void add_name(const vocabulary *v, qp_buf *b, const char *key, uint64_t i
     add_token(b, &v->tokens[id]);
 }
 
+/* "chat_template": the one template, or with named ones beside it a list of {name, template}. */
+static qp_status add_chat_templates(const vocabulary *v, qp_buf *b, qp_err *err)
+{
+    static const char key[] = "tokenizer.chat_template", prefix[] = "tokenizer.chat_template.";
+    qp_gguf_str text;
+    size_t n = 0;
+    QP_TRY(qp_gguf_get_str(v->g, key, true, &text, err));
+    const qp_gguf_str unnamed = text;
+    for (size_t i = 0; qp_gguf_key_at(v->g, i); i++) {
+        const char *name = qp_gguf_key_at(v->g, i);
+        if (strncmp(name, prefix, sizeof prefix - 1) != 0) continue;
+        QP_TRY(qp_gguf_get_str(v->g, name, false, &text, err));
+        name += sizeof prefix - 1;
+        if (!n++) {
+            qp_buf_adds(b, ",\n \"chat_template\": [");
+            if (unnamed.s) {
+                qp_buf_adds(b, "{\"name\": \"default\", \"template\": ");
+                add_token(b, &unnamed);
+                qp_buf_adds(b, "}");
+            }
+        }
+        qp_buf_adds(b, n > 1 || unnamed.s ? ",\n  {\"name\": " : "{\"name\": ");
+        qp_json_add_str(b, name, strlen(name));
+        qp_buf_adds(b, ", \"template\": ");
+        add_token(b, &text);
+        qp_buf_addc(b, '}');
+    }
+    if (n) {
+        qp_buf_addc(b, ']');
+    } else if (unnamed.s) {
+        qp_buf_adds(b, ",\n \"chat_template\": ");
+        add_token(b, &unnamed);
+    }
+    return QP_OK;
+}
+
 static qp_status add_config(const vocabulary *v, const qp_gguf_model *m, qp_buf *b, qp_err *err)
 {
-    qp_gguf_str chat;
-    QP_TRY(qp_gguf_get_str(v->g, "tokenizer.chat_template", true, &chat, err));
     qp_buf_adds(b, "{\n \"tokenizer_class\": \"PreTrainedTokenizerFast\",\n \"clean_up_tokenization_spaces\": false");
     qp_buf_printf(b, ",\n \"add_bos_token\": %s", v->add_bos ? "true" : "false");
     if (v->add_eos) qp_buf_adds(b, ",\n \"add_eos_token\": true");
@@ -459,10 +493,7 @@ static qp_status add_config(const vocabulary *v, const qp_gguf_model *m, qp_buf 
     add_name(v, b, "eos_token", v->eos);
     add_name(v, b, "unk_token", v->unk);
     add_name(v, b, "pad_token", v->pad);
-    if (chat.s) {
-        qp_buf_adds(b, ",\n \"chat_template\": ");
-        add_token(b, &chat);
-    }
+    QP_TRY(add_chat_templates(v, b, err));
     qp_buf_adds(b, "\n}\n");
     return qp_buf_check(b, "tokenizer_config.json", err);
 }

@@ -196,6 +196,19 @@ def test_bpe_tokenizer(tmp_path):
     assert "bos_token" not in c and c["model_max_length"] == 4096
 
 
+@pytest.mark.parametrize("unnamed", [True, False])
+def test_named_chat_templates(tmp_path, unnamed):
+    meta, tensors = llama(layers=1, types=["F16"])
+    if unnamed:
+        meta["tokenizer.chat_template"] = (STR, "one")
+    meta["tokenizer.chat_templates"] = ((ARR, STR), ["tool_use", "rag"])
+    meta["tokenizer.chat_template.tool_use"] = (STR, "\"two\"")
+    meta["tokenizer.chat_template.rag"] = (STR, "three")
+    c = load(imported(tmp_path, meta, tensors) / "tokenizer_config.json")
+    want = [("default", "one")] * unnamed + [("rag", "three"), ("tool_use", "\"two\"")]
+    assert c["chat_template"] == [{"name": n, "template": t} for n, t in want]
+
+
 @pytest.mark.parametrize("prefix", [True, False])
 def test_spm_tokenizer(tmp_path, prefix):
     meta, tensors = llama(layers=1, types=["F16"], tok=SPM)
