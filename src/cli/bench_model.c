@@ -267,6 +267,13 @@ int qp_bench_model(int argc, char **argv)
     int code;
     if (!qp_options_parse(&usage, argc, argv, pos, NULL, &code)) return code;
     if (!pos[0] == !args.random_pack) return qp_usage_error("bench model", "wanted either MODEL or --random-pack DIR");
+    for (size_t g = 0; g < usage.n_groups; g++) {
+        bool of_pack = groups[g].opts == pack_options;
+        for (size_t i = 0; i < groups[g].n_opts && of_pack == !args.random_pack; i++)
+            if (qp_option_given(&usage, argc, argv, groups[g].opts[i].name))
+                return qp_usage_error("bench model", "--%s %s --random-pack", groups[g].opts[i].name,
+                                      of_pack ? "goes with" : "does not go with");
+    }
     qp_err err = {0};
     qp_status st;
     if (args.random_pack) {

@@ -1,6 +1,7 @@
 /* quantpack eval: what a model thinks of a given text: logits of every position, and the mean loss over it. */
 #include "base/alloc.h"
 #include "cli/cmd.h"
+#include "cli/json_out.h"
 #include "cli/load.h"
 #include "cli/run.h"
 #include "cli/term.h"
@@ -23,7 +24,8 @@ typedef struct {
 static const qp_opt options[] = {
     {"prompt-ids", 0, QP_OPT_STR, "LIST", AT(prompt_ids), 0, 0, NULL, "the tokens, 1,2,3", NULL},
     {"file", 'f', QP_OPT_STR, "FILE", AT(file), 0, 0, NULL, "a text instead, in windows of --window tokens", NULL},
-    {"window", 0, QP_OPT_U32, "N", AT(window), 2, 1 << 20, "512", "tokens a window of --file, each on its own", NULL},
+    {"window", 0, QP_OPT_U32, "N", AT(window), 2, 1 << 20, NULL,
+     "tokens a window of --file, each on its own; default: 512", NULL},
     {"dump-logits", 0, QP_OPT_STR, "FILE", AT(dump_logits), 0, 0, NULL,
      "write the logits: little-endian float32, [positions, vocab], every position", NULL},
     {"json", 0, QP_OPT_FLAG, NULL, AT(json), 0, 0, NULL, "the result as JSON", NULL},
@@ -139,16 +141,29 @@ out:
     return st;
 }
 
-static void print_result(const eval_args *args, const scoring *s)
+/* A figure of the JSON result; infinities, which JSON has no number for, are null. */
+static json_t *json_figure(double v)
 {
-    double mean = s->n_scored ? s->nll / (double)s->n_scored : 0;
+    return isfinite(v) ? json_real(v) : json_null();
+}
+
+static qp_status print_result(const eval_args *args, const scoring *s, qp_err *err)
+{
+    double mean = s->n_scored ? s->nll / (double)s->n_scored : (double)INFINITY;
+    if (isnan(mean))
+        return qp_fail(err, QP_EFORMAT, "the loss is not a number: the model's logits of this text are not finite");
     if (args->json)
-        qp_out_printf(
-            "{\"positions\": %zu, \"vocab\": %u, \"scored\": %zu, \"mean_nll\": %.9g, \"perplexity\": %.9g}\n",
-            s->n_rows, s->vocab, s->n_scored, mean, exp(mean));
+        return qp_out_json(json_pack("{s:I, s:I, s:I, s:o, s:o}", "positions", (json_int_t)s->n_rows, "vocab",
+                                     (json_int_t)s->vocab, "scored", (json_int_t)s->n_scored, "mean_nll",
+                                     json_figure(mean), "perplexity", json_figure(exp(mean))),
+                           JSON_REAL_PRECISION(9), err);
+    if (!s->n_scored)
+        qp_out_printf("%zu positions of %u logits; no token is scored: the first has none before it\n", s->n_rows,
+                      s->vocab);
     else
         qp_out_printf("%zu positions of %u logits; %zu tokens scored: mean loss %.6f, perplexity %.4f\n", s->n_rows,
                       s->vocab, s->n_scored, mean, exp(mean));
+    return QP_OK;
 }
 
 static qp_status run(const char *dir, const eval_args *args, qp_err *err)
@@ -174,7 +189,7 @@ static qp_status run(const char *dir, const eval_args *args, qp_err *err)
         QP_TRY_OUT(score(l.engine, &s, err));
     }
     if (s.out) QP_TRY_OUT(qp_out_file_commit(s.out, err));
-    print_result(args, &s);
+    st = print_result(args, &s, err);
 out:
     qp_out_file_close(s.out);
     qp_ids_deinit(&ids);
@@ -205,6 +220,8 @@ int qp_cmd_eval(int argc, char **argv)
     int code;
     if (!qp_options_parse(&usage, argc, argv, pos, NULL, &code)) return code;
     if (!args.prompt_ids == !args.file) return qp_usage_error("eval", "wanted either --prompt-ids LIST or --file FILE");
+    if (args.window && !args.file) return qp_usage_error("eval", "--window goes with --file");
+    if (!args.window) args.window = 512;
     qp_err err = {0};
     return run(pos[0], &args, &err) == QP_OK ? QP_EXIT_OK : qp_report(&err);
 }

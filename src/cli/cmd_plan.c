@@ -134,6 +134,7 @@ static qp_status run(const char *dir, const plan_args *args, const qp_prompt_arg
         need = qp_prompts_need(&prompts, prompt, engine, qp_model_get_info(l.model), &max_tokens);
     }
     QP_TRY_OUT(qp_load_engine_opts(l.model, engine, &need, &r.opts, err));
+    qp_note_lowered(engine, &r.opts);
     QP_TRY_OUT(qp_engine_plan(l.model, &r.opts, &r.plan, err));
     r.total = fixed_bytes(&r) + r.plan.kv + r.plan.state + r.plan.scratch;
     uint32_t limit = qp_model_get_info(l.model)->max_position;

@@ -95,7 +95,7 @@ static qp_status whole_file(work *w, const char *path, qp_err *err)
         size_t n = end ? (size_t)(end - start) : map.len - pos;
         pos += n + 1;
         line++;
-        if (strspn(start, " \t\r") >= n && n < 64) continue; /* an empty line */
+        if (qp_is_blank(start, n)) continue;
         char where[512];
         json_t *v = NULL;
         snprintf(where, sizeof where, "%s, line %zu", path, line);
@@ -110,10 +110,8 @@ static qp_status whole_file(work *w, const char *path, qp_err *err)
 
 static qp_status open_tokenizer(qp_tokenizer **out, const char *path, qp_err *err)
 {
-    if (!qp_path_is_file(path)) {
-        if (!qp_path_is_dir(path)) return qp_fail(err, QP_EIO, "%s: no such folder or file", path);
-        return qp_tokenizer_open(out, path, err);
-    }
+    if (!qp_path_exists(path)) return qp_fail(err, QP_EIO, "%s: no such folder or file", path);
+    if (qp_path_is_dir(path)) return qp_tokenizer_open(out, path, err);
     qp_map map;
     QP_TRY(qp_map_open(&map, path, err));
     qp_status st = qp_tokenizer_parse(out, (const char *)map.data, map.len, NULL, 0, path, err);
@@ -129,7 +127,9 @@ static qp_status run(const char *model, const char *text, const tokenize_args *a
     QP_TRY(open_tokenizer(&t, model, err));
     w.tokenizer = t;
     qp_status st;
-    if (args->jsonl) {
+    if (qp_term_interrupted()) {
+        st = qp_fail(err, QP_ECANCELLED, "interrupted");
+    } else if (args->jsonl) {
         st = whole_file(&w, args->jsonl, err);
     } else if (args->decode) {
         st = qp_ids_parse(text, "TEXT", &w.ids, err);

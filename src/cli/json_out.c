@@ -7,7 +7,7 @@ qp_status qp_out_json(json_t *value, size_t flags, qp_err *err)
 {
     char *text = value ? json_dumps(value, JSON_ENCODE_ANY | flags) : NULL;
     json_decref(value);
-    if (!text) return qp_fail(err, QP_ENOMEM, "no memory for a line of JSON output");
+    if (!text) return qp_fail(err, QP_ENOMEM, "no memory for a line of JSON output, or a figure in it is not finite");
     qp_out_printf("%s\n", text);
     json_malloc_t give;
     json_free_t take;

@@ -11,6 +11,9 @@
 #include <string.h>
 #include <unistd.h>
 
+/* What makes a sequence's length when --max-model-len does not. */
+#define LENGTH_FROM "the prompt and --max-tokens, or --window"
+
 #define AT(field) offsetof(qp_engine_args, field)
 static const qp_opt engine_opts[] = {
     {"threads", 't', QP_OPT_U32, "N", AT(threads), 0, 1024, "0", "compute threads; 0: the processors of this process",
@@ -119,7 +122,9 @@ qp_status qp_load_model(qp_loaded *l, const char *dir, const qp_engine_args *arg
 {
     if (!qp_path_is_dir(dir))
         return qp_fail(err, QP_EIO, "%s: %s, wanted a model folder%s", dir,
-                       qp_path_is_file(dir) ? "a file" : "no such folder",
+                       qp_path_is_file(dir)  ? "a file"
+                       : qp_path_exists(dir) ? "not a folder"
+                                             : "no such folder",
                        qp_path_is_file(dir) ? " (`quantpack import` makes one from a GGUF file)" : "");
     qp_model_opts opts = qp_args_model(args);
     /* The tokenizer first: what its JSON takes while it is read is free again before the engine asks for memory. */
@@ -138,8 +143,11 @@ qp_status qp_load_engine_opts(const qp_model *m, const qp_engine_args *args, con
     opts.no_prompt_logits = !need->prompt_logits;
     if (!opts.max_num_seqs) opts.max_num_seqs = need->n_seqs < SEQS ? (uint32_t)need->n_seqs : SEQS;
     if (!opts.max_model_len) {
-        if (need->n_tokens > QP_MAX_POSITION)
-            return qp_fail(err, QP_ELIMIT, "%zu tokens asked for, at most %u", need->n_tokens, QP_MAX_POSITION);
+        uint32_t limit = qp_model_get_info(m)->max_position;
+        if (!limit || limit > QP_MAX_POSITION) limit = QP_MAX_POSITION;
+        if (need->n_tokens > limit)
+            return qp_fail(err, QP_ELIMIT, "%zu tokens asked for (" LENGTH_FROM "), at most %u with this model",
+                           need->n_tokens, limit);
         opts.max_model_len = (uint32_t)need->n_tokens;
     }
     /* Scratch for rows that never come would only be memory. Every running sequence decodes in every step. */
@@ -150,11 +158,22 @@ qp_status qp_load_engine_opts(const qp_model *m, const qp_engine_args *args, con
     return QP_OK;
 }
 
+void qp_note_lowered(const qp_engine_args *args, const qp_engine_opts *opts)
+{
+    if (args->max_num_seqs > opts->max_num_seqs)
+        qp_note("--max-num-seqs: %u, lowered to %u: every sequence takes one of the %u --max-num-batched-tokens",
+                args->max_num_seqs, opts->max_num_seqs, opts->max_num_batched_tokens);
+}
+
 qp_status qp_load_engine(qp_loaded *l, const qp_engine_args *args, const qp_need *need, qp_err *err)
 {
     qp_engine_opts opts;
     QP_TRY(qp_load_engine_opts(l->model, args, need, &opts, err));
-    return qp_engine_new(&l->engine, l->model, &opts, err);
+    qp_note_lowered(args, &opts);
+    qp_status st = qp_engine_new(&l->engine, l->model, &opts, err);
+    if ((st == QP_ENOMEM || st == QP_ELIMIT) && need->n_tokens && !args->max_model_len)
+        qp_wrap(err, "%zu tokens a sequence (" LENGTH_FROM ")", need->n_tokens);
+    return st;
 }
 
 void qp_loaded_close(qp_loaded *l)
@@ -172,6 +191,13 @@ uint32_t qp_default_max_tokens(const qp_model_info *info, const qp_engine_args *
                                         : QP_MAX_POSITION;
     size_t left = limit > n_prompt ? limit - n_prompt : 1;
     return left < 512 ? (uint32_t)left : 512;
+}
+
+bool qp_is_blank(const char *line, size_t n)
+{
+    size_t i = 0;
+    while (i < n && memchr(" \t\r", line[i], 3)) i++;
+    return i == n;
 }
 
 qp_status qp_ids_parse(const char *text, const char *where, qp_ids *out, qp_err *err)

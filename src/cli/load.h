@@ -77,6 +77,12 @@ void qp_loaded_close(qp_loaded *l);
 /* Tokens to make when --max-tokens was not given (0): what fits the model's positions, at most 512. */
 uint32_t qp_default_max_tokens(const qp_model_info *info, const qp_engine_args *args, size_t n_prompt);
 
+/* A note when --max-num-seqs was given and the engine takes fewer, one for each token of a step. */
+void qp_note_lowered(const qp_engine_args *args, const qp_engine_opts *opts);
+
+/* Whether a line of a file is empty or of spaces, tabs and a carriage return alone. */
+bool qp_is_blank(const char *line, size_t n);
+
 /* Reads "1,2,3" or "[1, 2, 3]" and appends to out. Ids below 0 or above INT32_MAX are errors; the vocabulary is the
  * engine's to check. where is used in messages. */
 qp_status qp_ids_parse(const char *text, const char *where, qp_ids *out, qp_err *err);

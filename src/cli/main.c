@@ -65,8 +65,15 @@ static int unknown(const char *name)
     words[N_COMMANDS + 1] = "version";
     const char *near = qp_nearest(name + strspn(name, "-"), words, N_COMMANDS + 2);
     fprintf(stderr, "quantpack: no %s %s", name[0] == '-' ? "option" : "command", name);
-    if (near) fprintf(stderr, "; did you mean %s%s?", name[0] == '-' ? "--" : "", near);
+    if (near && strcmp(near, name) != 0) fprintf(stderr, "; did you mean %s%s?", name[0] == '-' ? "--" : "", near);
     fprintf(stderr, "\n`quantpack --help` lists the commands.\n");
+    return QP_EXIT_USAGE;
+}
+
+static int surplus(const char *name, const char *arg)
+{
+    qp_note("%s: unexpected argument \"%s\"", name, arg);
+    fprintf(stderr, "`quantpack --help` lists the commands.\n");
     return QP_EXIT_USAGE;
 }
 
@@ -94,15 +101,18 @@ int main(int argc, char **argv)
         return qp_out_finish(QP_EXIT_OK);
     }
     if (strcmp(name, "--version") == 0 || strcmp(name, "version") == 0) {
+        if (argc > 2) return surplus(name, argv[2]);
         qp_out_printf("quantpack %s\n", QP_VERSION);
         return qp_out_finish(QP_EXIT_OK);
     }
     const command *c = find(help ? argv[2] : name);
     if (!c) return unknown(help ? argv[2] : name);
+    bool bench = c->run == qp_cmd_bench; /* which has commands of its own */
+    if (help && argc > 3 + bench) return surplus(name, argv[3 + bench]);
     if (help) {
         char flag[] = "--help";
-        char *args[] = {argv[2], flag, NULL};
-        return qp_out_finish(c->run(2, args));
+        char *args[] = {argv[2], argc > 3 ? argv[3] : flag, argc > 3 ? flag : NULL, NULL};
+        return qp_out_finish(c->run(argc - 1, args));
     }
     int code = c->run(argc - 1, argv + 1);
     /* Also of commands that are over before they look. */

@@ -1,8 +1,11 @@
 /* Command-line options: see options.h. */
 #include "cli/options.h"
 
+#include "cli/term.h"
+
 #include <ctype.h>
 #include <errno.h>
+#include <float.h>
 #include <limits.h>
 #include <math.h>
 #include <stdarg.h>
@@ -75,7 +78,7 @@ int qp_usage_error(const char *command, const char *fmt, ...)
     va_list ap;
     va_start(ap, fmt);
     fprintf(stderr, "quantpack %s: ", command);
-    vfprintf(stderr, fmt, ap);
+    qp_note_text(fmt, ap);
     va_end(ap);
     fprintf(stderr, "\n`quantpack %s --help` lists what it takes.\n", command);
     return QP_EXIT_USAGE;
@@ -172,6 +175,12 @@ static bool set_value(const qp_opt *o, void *args, const char *text, char *msg, 
     }
     case QP_OPT_FLOAT:
         if (!qp_parse_f64(text, lo, hi, &v)) break;
+        /* What takes it works in single precision: it would become 0, which means something else. */
+        if (fabs(v) > 0 && fabs(v) < (double)FLT_MIN) {
+            snprintf(msg, cap, "--%s: \"%s\" is too near to 0, wanted 0 or %.3g and more", o->name, text,
+                     (double)FLT_MIN);
+            return false;
+        }
         *(double *)field = v;
         return true;
     default:
@@ -304,6 +313,24 @@ bool qp_options_parse(const qp_usage *u, int argc, char **argv, const char **pos
     if (n_positional) *n_positional = n;
     *exit_code = QP_EXIT_OK;
     return true;
+}
+
+bool qp_option_given(const qp_usage *u, int argc, char **argv, const char *name)
+{
+    for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++) {
+        const char *arg = argv[i];
+        bool is_long = arg[0] == '-' && arg[1] == '-';
+        const qp_opt_group *g;
+        size_t len = is_long ? strcspn(arg + 2, "=") : 0;
+        const qp_opt *o = NULL;
+        if (is_long)
+            o = find_option(u->groups, u->n_groups, arg + 2, len, 0, &g);
+        else if (arg[0] == '-' && arg[1])
+            o = find_option(u->groups, u->n_groups, NULL, 0, arg[1], &g);
+        if (o && strcmp(o->name, name) == 0) return true;
+        if (o && o->kind != QP_OPT_FLAG && !(is_long && arg[2 + len] == '=')) i++; /* its value */
+    }
+    return false;
 }
 
 /* Prints text wrapped at HELP_WIDTH with `indent` spaces before every line but the first. */

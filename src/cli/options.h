@@ -69,6 +69,9 @@ enum { QP_MAX_POSITIONAL = 8 };
 bool qp_options_parse(const qp_usage *u, int argc, char **argv, const char **positional, size_t *n_positional,
                       int *exit_code);
 
+/* Whether argv, which qp_options_parse accepted, holds the option of this name. */
+bool qp_option_given(const qp_usage *u, int argc, char **argv, const char *name);
+
 /* Prints a usage error of a command, "quantpack generate: <message>" and where the help is. Returns QP_EXIT_USAGE. */
 int qp_usage_error(const char *command, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 

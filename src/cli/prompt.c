@@ -73,6 +73,10 @@ static qp_status add(qp_prompts *p, qp_ids *ids, qp_err *err)
 static qp_status read_line(qp_prompts *out, const char *line, size_t len, const char *where, qp_err *err)
 {
     qp_ids ids = {0};
+    const char *nul = memchr(line, 0, len);
+    if (nul)
+        return qp_fail(err, QP_EINVAL, "%s: a NUL at byte %zu, wanted a list of token ids", where,
+                       (size_t)(nul - line));
     char *text = qp_strndup(line, len);
     if (!text) return qp_fail(err, QP_ENOMEM, "%s: no memory for %zu bytes", where, len);
     qp_status st = qp_ids_parse(text, where, &ids, err);
@@ -91,11 +95,10 @@ static qp_status read_file(qp_prompts *out, const char *path, qp_err *err)
     while (pos < map.len && st == QP_OK) {
         const char *start = (const char *)map.data + pos;
         const char *end = memchr(start, '\n', map.len - pos);
-        size_t n = end ? (size_t)(end - start) : map.len - pos, blank = 0;
+        size_t n = end ? (size_t)(end - start) : map.len - pos;
         pos += n + 1;
         line++;
-        while (blank < n && memchr(" \t\r", start[blank], 3)) blank++;
-        if (blank == n) continue;
+        if (qp_is_blank(start, n)) continue;
         char where[512];
         snprintf(where, sizeof where, "%.400s, line %zu", path, line);
         st = read_line(out, start, n, where, err);

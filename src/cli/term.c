@@ -2,6 +2,7 @@
 #include "cli/term.h"
 
 #include "base/clock.h"
+#include "base/utf8.h"
 #include "cli/options.h"
 
 #include <errno.h>
@@ -102,12 +103,26 @@ int qp_out_finish(int code)
     return QP_EXIT_FAILURE;
 }
 
+void qp_note_text(const char *fmt, va_list ap)
+{
+    char text[16384];
+    int n = vsnprintf(text, sizeof text, fmt, ap);
+    size_t len = n > 0 ? strlen(text) : 0;
+    for (size_t i = 0, step; i < len; i += step) {
+        int32_t cp;
+        step = qp_utf8_decode(text + i, len - i, &cp);
+        bool control = cp < 0x20 || (cp >= 0x7F && cp < 0xA0); /* -1: not UTF-8 */
+        for (size_t k = i; k < i + step; k++) fprintf(stderr, control ? "\\x%02x" : "%c", (unsigned char)text[k]);
+    }
+    if ((size_t)n > len) fputs("...", stderr);
+}
+
 void qp_note(const char *fmt, ...)
 {
     va_list ap;
     va_start(ap, fmt);
     fputs("quantpack: ", stderr);
-    vfprintf(stderr, fmt, ap);
+    qp_note_text(fmt, ap);
     va_end(ap);
     fputc('\n', stderr);
 }

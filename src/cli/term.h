@@ -4,6 +4,7 @@
 
 #include "base/err.h"
 
+#include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -37,8 +38,12 @@ bool qp_out_failed(void);
  * output was lost. */
 int qp_out_finish(int code);
 
-/* "quantpack: <message>" on stderr. */
+/* "quantpack: <message>" on stderr. Control characters in it, which a file's name or text may hold, and what is not
+ * UTF-8 are written as \\xNN, so that they do nothing to the terminal; a message over 16 KB is cut. */
 void qp_note(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+
+/* The message of qp_note without what is around it. */
+void qp_note_text(const char *fmt, va_list ap) __attribute__((format(printf, 1, 0)));
 
 /* Prints err and returns the exit code that belongs to it (qp_term_interrupt_code() for QP_ECANCELLED, else
  * QP_EXIT_FAILURE). */

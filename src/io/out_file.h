@@ -21,7 +21,8 @@ qp_status qp_out_file_open(qp_out_file **out, const char *path, qp_err *err);
 /* Appends n bytes. Small writes are gathered. QP_EIO names the path and the reason (disk full, ...). */
 qp_status qp_out_file_write(qp_out_file *f, const void *data, size_t n, qp_err *err);
 
-/* Flushes to the disk and renames to path (a pipe or device: neither). f is done afterwards and only to be closed, whatever the result. */
+/* Flushes to the disk and renames to path (a pipe or device: neither). f is done afterwards and only to be closed,
+ * whatever the result. */
 qp_status qp_out_file_commit(qp_out_file *f, qp_err *err);
 
 /* Frees f; without a commit the temporary file is removed and path is as before. NULL is allowed. */

@@ -23,6 +23,7 @@ def test_program_help_lists_every_command():
         assert f"\n  {c.split()[0]} " in out
     assert run("help").stdout == out
     assert run("help", "generate").stdout == run("generate", "--help").stdout
+    assert run("help", "bench", "model").stdout == run("bench", "model", "--help").stdout
 
 
 def test_no_arguments_is_a_usage_error_with_help():
@@ -40,6 +41,11 @@ def test_version():
     (["tokenise"], "did you mean tokenize?"),
     (["--versoin"], "did you mean --version?"),
     (["xyzzy"], "no command xyzzy\n"),
+    (["help", "help"], "no command help\n`quantpack --help` lists the commands."),
+    (["help", "generate", "x"], 'unexpected argument "x"'),
+    (["help", "bench", "model", "x"], 'unexpected argument "x"'),
+    (["version", "--bad"], 'unexpected argument "--bad"'),
+    (["--version", "x"], 'unexpected argument "x"'),
     (["bench", "memroy"], "did you mean memory?"),
     (["bench"], "no bench given"),
     (["generate", LLAMA, "--max-token", "4"], "did you mean --max-tokens?"),
@@ -52,12 +58,18 @@ def test_version():
     (["generate", LLAMA, "--threads", "99999", "-p", "x"], "from 0 to 1024"),
     (["generate", LLAMA, "--top-p", "1.5", "-p", "x"], "--top-p: \"1.5\", wanted a number from 0 to 1"),
     (["generate", LLAMA, "--temperature", "nan", "-p", "x"], "--temperature: \"nan\""),
+    (["generate", LLAMA, "--top-p", "1e-300", "-p", "x"], '--top-p: "1e-300" is too near to 0'),
     (["generate", LLAMA, "--ignore-eos=1", "-p", "x"], "--ignore-eos takes no value"),
     (["generate", LLAMA], "wanted one of -p TEXT"),
     (["generate", LLAMA, "-p", "x", "--prompt-ids", "1"], "wanted one of -p TEXT"),
     (["generate", LLAMA, "--prompt-ids", "1", "--raw"], "--raw goes with -p"),
     (["generate", LLAMA, "--prompt-ids", "1", "--json", "--print-ids"], "not both"),
     (["generate"], "no argument given, wanted: MODEL"),
+    (["eval", LLAMA, "--prompt-ids", "1,2", "--window", "512"], "--window goes with --file"),
+    (["bench", "model", LLAMA, "--shape", "qwen3-8b"], "--shape goes with --random-pack"),
+    (["bench", "model", LLAMA, "--bits=4"], "--bits goes with --random-pack"),
+    (["bench", "model", "--random-pack", "/no/where", "-b", "2"], "--batch does not go with --random-pack"),
+    (["bench", "model", "--random-pack", "/no/where", "--threads", "2"], "--threads does not go with --random-pack"),
     (["generate", LLAMA, "more", "-p", "x"], 'unexpected argument "more"'),
     (["generate", LLAMA, "--kv-cache-dtype", "fp8", "-p", "x"], "fp8 is not in this version"),
     (["generate", LLAMA, "--kv-cache-dtype", "int4_per_token_head", "-p", "x"], "int4_per_token_head is not in this version"),
@@ -83,6 +95,8 @@ def test_usage_errors_name_what_is_wrong(args, message):
     (["generate", LLAMA, "--prompt-ids", "4000000000", "--print-ids"], "above 2147483647"),
     (["generate", LLAMA, "--prompt-ids", "320", "--print-ids"], "320"),
     (["generate", LLAMA, "--prompt-ids", "1", "--print-ids", "--max-model-len", "4", "--max-tokens", "9"], "max"),
+    (["generate", LLAMA, "--prompt-ids", "1", "--print-ids", "-n", "600"],
+     "601 tokens asked for (the prompt and --max-tokens, or --window), at most 512"),
     (["generate", LLAMA, "-p", "x"], "tokenizer.json"),
     (["eval", LLAMA, "--prompt-ids", "1,320"], "token 1: id 320, wanted one below 320"),
     (["inspect", "no/such/folder"], "no such folder"),
@@ -116,3 +130,9 @@ def test_full_disk_is_reported():
     with open("/dev/full", "w") as full:
         r = subprocess.run([BINARY, "--help"], stdout=full, stderr=subprocess.PIPE, text=True)
     assert r.returncode == 1 and "writing the output failed" in r.stderr
+
+
+def test_a_lowered_number_of_sequences_is_noted():
+    args = [LLAMA, "--prompt-ids", "1", "--max-num-seqs", 4096, "--max-num-batched-tokens", 1]
+    for command in (["generate", *args, "--print-ids", "-n", 1], ["plan", *args]):
+        assert run(*command).stderr.count("--max-num-seqs: 4096, lowered to 1") == 1
