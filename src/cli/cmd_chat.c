@@ -50,6 +50,7 @@ typedef struct {
     settings set;
     uint64_t seed; /* of the next answer */
     bool stats, leave;
+    bool failed; /* a message, /save or /load: the exit code when nobody watches */
     qp_run_stats last;
     qp_buf line;
 } session;
@@ -131,12 +132,18 @@ out:
     return st;
 }
 
+static void complain(session *s, const qp_err *err)
+{
+    s->failed = true;
+    if (err->msg[0]) qp_note("%s", err->msg);
+}
+
 /* Says what went wrong; the user's turn that got no answer is dropped, so that the turns still alternate. */
 static void reply_or_undo(session *s)
 {
     qp_err err = {QP_OK, ""};
     if (reply(s, &err) == QP_OK) return;
-    if (err.msg[0]) qp_note("%s", err.msg);
+    complain(s, &err);
     const char *role = qp_conversation_last_role(&s->talk);
     if (role && strcmp(role, "user") == 0) qp_conversation_drop(&s->talk, 1);
 }
@@ -169,7 +176,7 @@ static void do_save(session *s, const char *arg)
     if (!*arg)
         qp_note("/save FILE");
     else if (qp_conversation_save(&s->talk, arg, &err) != QP_OK)
-        qp_note("%s", err.msg);
+        complain(s, &err);
     else
         qp_note("%s: %zu messages", arg, qp_conversation_n_turns(&s->talk));
 }
@@ -180,7 +187,7 @@ static void do_load(session *s, const char *arg)
     if (!*arg)
         qp_note("/load FILE");
     else if (qp_conversation_load(&s->talk, arg, &err) != QP_OK)
-        qp_note("%s", err.msg);
+        complain(s, &err);
     else
         qp_note("%s: %zu messages", arg, qp_conversation_n_turns(&s->talk));
 }
@@ -357,6 +364,8 @@ static qp_status open_input(session *s, const chat_args *args, qp_err *err)
     const char *history = args->history, *home = getenv("HOME");
     if (!history && home && *home && snprintf(path, sizeof path, "%s/.quantpack_history", home) < (int)sizeof path)
         history = path;
+    if (args->history && !(qp_term_is_tty(STDIN_FILENO) && qp_term_is_tty(STDOUT_FILENO)))
+        qp_line_history_check(args->history);
     return qp_line_input_new(&s->input, args->no_history ? NULL : history, err);
 }
 
@@ -390,7 +399,8 @@ int qp_cmd_chat(int argc, char **argv)
         .summary = "talk to a model in the terminal",
         .description =
             "Answers go to stdout, everything else to stderr, so questions can also come from a file: each line is a "
-            "message. In the chat, /help lists commands such as /regen, /undo, /save and /set.",
+            "message, and the exit code is 1 when one failed. In the chat, /help lists commands such as /regen, /undo, "
+            "/save and /set.",
         .examples = "  quantpack chat models/mine\n"
                     "  quantpack chat models/mine --system \"Answer in one sentence.\" --temperature 0.7\n"
                     "  echo \"Why is the sky blue?\" | quantpack chat models/mine\n",
@@ -413,5 +423,6 @@ int qp_cmd_chat(int argc, char **argv)
     qp_chat_free(s.chat);
     qp_loaded_close(&s.loaded);
     qp_buf_deinit(&s.line);
-    return st == QP_OK ? QP_EXIT_OK : qp_report(&err);
+    if (st != QP_OK) return qp_report(&err);
+    return s.failed && !qp_term_is_tty(STDIN_FILENO) ? QP_EXIT_FAILURE : QP_EXIT_OK;
 }

@@ -116,6 +116,21 @@ out:
     return st;
 }
 
+void qp_line_history_check(const char *path)
+{
+    struct stat s;
+    char folder[4096] = ".";
+    const char *slash = strrchr(path, '/');
+    int why = 0;
+    if (slash && (size_t)snprintf(folder, sizeof folder, "%.*s/", (int)(slash - path), path) >= sizeof folder)
+        why = ENAMETOOLONG;
+    else if (!stat(path, &s))
+        why = S_ISDIR(s.st_mode) ? EISDIR : access(path, W_OK) ? errno : 0;
+    else if (errno != ENOENT || access(folder, W_OK | X_OK))
+        why = errno;
+    if (why) qp_note("%s: the history could not be written: %s", path, strerror(why));
+}
+
 void qp_line_input_free(qp_line_input *in)
 {
     HistEvent ev;

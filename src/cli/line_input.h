@@ -14,6 +14,9 @@ typedef enum qp_line_result {
     QP_LINE_FAILED       /* err says what */
 } qp_line_result;
 
+/* A note when the history could not be written to path. Nothing is created or changed. */
+void qp_line_history_check(const char *path);
+
 /* history_path: read now and written by _free, readable by the user alone; NULL: none. A history that cannot be read
  * is as none. Editing and prompts are used when stdin and stdout are terminals. */
 qp_status qp_line_input_new(qp_line_input **out, const char *history_path, qp_err *err);

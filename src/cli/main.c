@@ -116,6 +116,9 @@ int main(int argc, char **argv)
     }
     int code = c->run(argc - 1, argv + 1);
     /* Also of commands that are over before they look. */
-    if (code == QP_EXIT_OK && qp_term_interrupted()) code = qp_term_interrupt_code();
+    if (code == QP_EXIT_OK && qp_term_interrupted()) {
+        qp_note("interrupted");
+        code = qp_term_interrupt_code();
+    }
     return qp_out_finish(code);
 }

@@ -99,6 +99,10 @@ int qp_out_finish(int code)
     if (!out_errno && ferror(stdout)) out_errno = EIO;
     if (!out_errno) return code;
     if (out_errno == EPIPE) return QP_EXIT_PIPE;
+    if (out_errno == EINTR && interrupted) { /* while the reader kept it waiting */
+        if (code == QP_EXIT_OK) qp_note("interrupted");
+        return qp_term_interrupt_code();
+    }
     fprintf(stderr, "quantpack: writing the output failed: %s\n", strerror(out_errno));
     return QP_EXIT_FAILURE;
 }

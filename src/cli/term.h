@@ -34,8 +34,8 @@ void qp_out_flush(void);
 /* True once a write to stdout has failed: a long command stops then. */
 bool qp_out_failed(void);
 
-/* Flushes stdout and gives the program's exit code: `code`, or QP_EXIT_PIPE / QP_EXIT_FAILURE (with a message) when
- * output was lost. */
+/* Flushes stdout and gives the program's exit code: `code`, or QP_EXIT_PIPE / QP_EXIT_FAILURE (with a message) /
+ * qp_term_interrupt_code() when output was lost. */
 int qp_out_finish(int code);
 
 /* "quantpack: <message>" on stderr. Control characters in it, which a file's name or text may hold, and what is not

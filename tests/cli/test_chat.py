@@ -77,7 +77,7 @@ def test_a_broken_template_is_refused_but_raw_works(tmp_path):
 def test_a_template_that_raises_gives_its_message(tmp_path):
     model = text_model(tmp_path / "m", template="{{ raise_exception('roles must alternate') }}")
     assert "roles must alternate" in run("generate", model, "-p", "Hi", code=1).stderr
-    r = chat(model, "Hi\n/stats\n")
+    r = chat(model, "Hi\n/stats\n", code=1)
     assert "roles must alternate" in r.stderr and "0 messages" in r.stderr
 
 
@@ -114,10 +114,10 @@ def test_save_and_load(model, tmp_path):
     for bad in ("[", '{"messages": 3}', '[{"role": "tool", "content": "x"}]', '[{"role": "user"}]',
                 '[{"role":"user","content":"a"},{"role":"system","content":"b"}]'):
         file.write_text(bad)
-        r = chat(model, f"One\n/load {file}\n/stats\n")
+        r = chat(model, f"One\n/load {file}\n/stats\n", code=1)
         assert "talk.json" in r.stderr and "2 messages" in r.stderr
-    assert "/no/such/file" in chat(model, "/load /no/such/file\n").stderr
-    assert "/no/such" in chat(model, "/save /no/such/file\n").stderr
+    assert "/no/such/file" in chat(model, "/load /no/such/file\n", code=1).stderr
+    assert "/no/such" in chat(model, "/save /no/such/file\n", code=1).stderr
 
 
 def test_set_changes_sampling_and_names_what_is_wrong(model):
@@ -149,8 +149,18 @@ def test_messages_of_several_lines_and_with_a_slash(model):
 
 
 def test_a_full_conversation_says_what_to_do(model):
-    r = chat(model, "Hello, how are you today?\n/stats\n", "--max-model-len", 30)
+    r = chat(model, "Hello, how are you today?\n/stats\n", "--max-model-len", 30, code=1)
     assert "--max-model-len is 30" in r.stderr and "/clear" in r.stderr and "0 messages" in r.stderr and r.stdout == ""
+
+
+def test_a_history_that_cannot_be_written_is_noted_without_a_terminal_too(model, tmp_path):
+    def history(path):
+        return run("chat", model, "--temperature", 0, "--history", path, stdin="/exit\n").stderr
+    assert "no/h: the history could not be written: No such file" in history(tmp_path / "no" / "h")
+    assert "the history could not be written: Is a directory" in history(tmp_path)
+    assert "history" not in history(tmp_path / "h") and not (tmp_path / "h").exists()
+    (tmp_path / "h").write_text("x")
+    assert "history" not in history(tmp_path / "h") and (tmp_path / "h").read_text() == "x"
 
 
 class Terminal:

@@ -2,7 +2,7 @@
 import json
 
 import pytest
-from clilib import ROOT, run, text_model
+from clilib import ROOT, interrupt, run, start, text_model
 
 VECTORS = ROOT / "tests/vectors/tokenizers"
 
@@ -49,3 +49,14 @@ def test_shared_cases(name, tmp_path):
     f.write_text("".join(json.dumps(t) + "\n" for t in texts))
     got = [json.loads(x) for x in run("tokenize", VECTORS / f"{name}.tokenizer.json", "--jsonl", f).stdout.splitlines()]
     assert len(got) > 100 and got == wanted[:len(got)]
+
+
+def test_ctrl_c_gives_130(model, tmp_path):
+    file = tmp_path / "lines"
+    file.write_text('"some words to encode"\n' * 200000)
+    p = start("tokenize", model, "--jsonl", file)
+    p.stdout.readline()
+    interrupt(p)
+    out, err = p.communicate(timeout=60)
+    assert p.returncode == 130 and "interrupted" in err
+    assert 0 < out.count("\n") < 199999

@@ -1,6 +1,7 @@
 """Help, usage errors, exit codes: what the program says when it is asked wrongly."""
 import os
 import subprocess
+import time
 
 import pytest
 from clilib import BINARY, MODELS, run
@@ -136,3 +137,25 @@ def test_a_lowered_number_of_sequences_is_noted():
     args = [LLAMA, "--prompt-ids", "1", "--max-num-seqs", 4096, "--max-num-batched-tokens", 1]
     for command in (["generate", *args, "--print-ids", "-n", 1], ["plan", *args]):
         assert run(*command).stderr.count("--max-num-seqs: 4096, lowered to 1") == 1
+
+
+@pytest.mark.parametrize("command, code", [(["plan", LLAMA], 130), (["inspect", LLAMA], 130), (["plan", LLAMA], 143)])
+def test_commands_that_are_over_soon_end_by_signals_too(command, code):
+    """What holds them in place for the signal is a full pipe: of notes, of results."""
+    r, w = os.pipe()
+    os.set_blocking(w, False)
+    with pytest.raises(BlockingIOError):
+        while True:
+            os.write(w, bytes(4096))
+    os.set_blocking(w, True)
+    where = {"stderr": w, "stdout": subprocess.DEVNULL} if command[0] == "plan" else {"stdout": w, "stderr": subprocess.DEVNULL}
+    p = subprocess.Popen([BINARY, *map(str, command)], **where)
+    os.close(w)
+    time.sleep(1)
+    assert p.poll() is None
+    p.send_signal(code - 128)
+    time.sleep(0.1)
+    while os.read(r, 65536):
+        pass
+    os.close(r)
+    assert p.wait(60) == code
