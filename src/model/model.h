@@ -36,9 +36,10 @@ typedef struct qp_model_info {
     int32_t top_k;
     /* Fields of generation_config.json that would change the text and are not done here, comma-separated; "": none. */
     char not_honoured[160];
-    size_t weight_bytes; /* bytes of tensors that a forward pass reads whole, in the mapping (not an untied embedding) */
-    size_t heap_bytes;   /* bytes held on the heap for weights */
-    uint64_t n_weights;  /* weights of all bound tensors, embedding and head included */
+    size_t
+        weight_bytes;   /* bytes of tensors that a forward pass reads whole, in the mapping (not an untied embedding) */
+    size_t heap_bytes;  /* bytes held on the heap for weights */
+    uint64_t n_weights; /* weights of all bound tensors, embedding and head included */
 } qp_model_info;
 
 typedef enum qp_tensor_use { QP_USE_BOUND, QP_USE_LATER, QP_USE_NONE } qp_tensor_use;
