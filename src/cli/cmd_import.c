@@ -49,7 +49,7 @@ int qp_cmd_import(int argc, char **argv)
         .arguments = "FILE.gguf DIR [options]",
         .summary = "make a model folder from a GGUF file",
         .description = "Writes config.json, generation_config.json, tokenizer.json, tokenizer_config.json (with the\n"
-                       "chat template) and model.safetensors to DIR, which must not exist or be empty. Reads the\n"
+                       "chat templates) and model.safetensors to DIR, which must not exist or be empty. Reads the\n"
                        "architectures llama, gemma3 and qwen3, and tensors of type F32, F16, BF16, Q4_0, Q4_1, Q5_0,\n"
                        "Q5_1, Q8_0, Q4_K, Q5_K and Q6_K. DIR appears when all of it is written; an interrupted import\n"
                        "leaves nothing behind.",
