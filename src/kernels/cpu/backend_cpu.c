@@ -438,8 +438,11 @@ static void run_row_phase(linear_job *j, qp_pool_fn fn, size_t n_floats)
 
 static void cpu_linear_group(qp_step *s, qp_vec x, const qp_linear *const *l, uint32_t n, const qp_vec *y)
 {
-    linear_job j = {.s = s, .x = x, .n = n};
+    linear_job j; /* not zeroed: 1 KiB, and only the first n entries are read */
     size_t mark = qp_step_mark(s), n_parts = 0, floats_in = 0, floats_out = 0;
+    j.s = s;
+    j.x = x;
+    j.n = n;
     for (uint32_t i = 0; i < n; i++) {
         j.w[i] = (linear_work){.l = l[i], .y = y[i], .part0 = n_parts};
         prepare(&j, i);
