@@ -20,7 +20,7 @@ def points(last):
 
 @pytest.mark.parametrize("args, stdin", [
     (["generate", "@", "-p", "Hi", "--max-tokens", "2", "--temperature", "0", "--json"], None),
-    (["chat", "@", "--no-history", "--max-tokens", "2", "--temperature", "0"], "/system Be.\nHi\n/regen\n/save /dev/null/x\n/undo\n"),
+    (["chat", "@", "--no-history", "--max-tokens", "2", "--temperature", "0"], "/system Be.\nHi\n/regen\n/save @\n/undo\n"),
     (["inspect", "@", "--json"], None),
     (["inspect", "@"], None),
     (["plan", "@", "--json"], None),
@@ -29,8 +29,9 @@ def points(last):
     (["tokenize", "@", "--decode", "1,2,3"], None),
     (["bench", "model", "@", "--prompt-tokens", "4", "--decode-tokens", "2", "--repetitions", "1", "--warmup", "0"], None),
 ])
-def test_every_failing_allocation_is_reported(model, args, stdin):
+def test_every_failing_allocation_is_reported(model, args, stdin, tmp_path):
     args = [str(model) if a == "@" else a for a in args]
+    stdin = stdin and stdin.replace("@", str(tmp_path / "saved"))
     whole = run(*args, stdin=stdin).stdout
     same = args[0] in ("inspect", "eval", "tokenize")  # no times in the output
     failed = 0
