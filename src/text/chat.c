@@ -229,7 +229,7 @@ static qp_status pick(const qp_chat *c, bool tools, const named **out, qp_err *e
 {
     const named *e = tools ? find(c, "tool_use") : NULL;
     if (!c->n_templates)
-        return qp_fail(err, QP_EINVAL, "the model has no chat template; give one with --chat-template");
+        return qp_fail(err, QP_EINVAL, "the model has no chat template; put one beside it as chat_template.jinja");
     if (!e) e = find(c, "default");
     if (!e && c->n_templates == 1) e = c->templates;
     if (!e) return qp_fail(err, QP_EINVAL, "the model has several chat templates and none is named \"default\"");
